@@ -1,12 +1,19 @@
 """Queue of invalidations for the kernel's caches; `fuse` sends them to the kernel."""
 
 import math
+import time
 
 import msgspec
 import trio
+from cachetools import TTLCache
 
 from zonedrive.state.inode import Inode
 from zonedrive.state.open_file import KernelInodes
+
+RECENT_S = 60.0
+"""Seconds after which the kernel has certainly got an invalidation."""
+
+RECENT_NAMES = 10_000
 
 
 class InodeChanged(msgspec.Struct, frozen=True):
@@ -51,6 +58,8 @@ class Invalidations:
         """Create the queue; `kernel` maps inode numbers of the tree to kernel inode numbers."""
         self._kernel = kernel
         self._send, self.receive = trio.open_memory_channel[Invalidation](math.inf)
+        # Names that were invalidated, which the kernel may not know yet.
+        self._recent = TTLCache[tuple[int, bytes], bool](RECENT_NAMES, RECENT_S, time.monotonic)
 
     def put(self, item: Invalidation) -> None:
         """Queue an invalidation without waiting.
@@ -58,9 +67,21 @@ class Invalidations:
         If the invalidation has the field `ino`, replace this inode number of the tree with the
         kernel inode number.
         """
+        if not isinstance(item, InodeChanged):
+            self._recent[item.parent, item.name] = True
         if not isinstance(item, EntryChanged) and (number := self._kernel.number(item.ino)):
             item = msgspec.structs.replace(item, ino=number)
         self._send.send_nowait(item)
+
+    def renamed(self, parent: int, name: bytes, new_parent: int, new_name: bytes) -> None:
+        """Invalidate the new name if the former name was invalidated within the last RECENT_S.
+
+        Call this after a rename by the kernel. The kernel gives the new name the inode that it
+        knows under the former name. An invalidation of the former name that arrives after the
+        rename would have no effect.
+        """
+        if (parent, name) in self._recent:
+            self.put(EntryChanged(new_parent, new_name))
 
     def put_pages(self, number: int) -> None:
         """Queue the invalidation of the cached pages of the kernel inode `number`."""

@@ -359,6 +359,8 @@ class Namespace:
         for folder in (old_folder, new_folder):
             state.require_folders(folder)
         inode = self.named(old_folder, source)
+        old_place = old_folder.ino, source.encode()
+        new_place = new_folder.ino, wanted.encode()
         target = state.inodes.child(new_folder.ino, wanted)
         names = Snapshot(
             lambda: (
@@ -397,6 +399,8 @@ class Namespace:
             self._leave_lost_upload(inode, new_folder, wanted)
             self._leave_lost_upload(target, old_folder, source)
             local_operations.exchange(state, inode, target)
+            state.invalidations.renamed(*new_place, *old_place)
+            state.invalidations.renamed(*old_place, *new_place)
         elif target is not inode:
             await self.cancel_upload(inode, operation)
             self._require_movable(inode, new_folder, wanted, target)
@@ -418,6 +422,7 @@ class Namespace:
                     raise OSError(errno.EBUSY, "another program renamed the entry at the same time")
                 self._leave_lost_upload(inode, new_folder, wanted)
                 local_operations.rename(state, inode, new_folder, wanted, target)
+                state.invalidations.renamed(*old_place, *new_place)
             except BaseException:  # also the end of the time that a rename may take
                 if not had_bytes and self._renaming[inode.ino] == 1:  # no other rename needs it
                     state.revert_to_remote(inode)  # deletes the copy that `bring_bytes` made

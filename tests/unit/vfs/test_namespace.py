@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from tests.harness.in_process import ALICE
+from tests.harness.in_process import ALICE, EXCHANGE
 from tests.unit.state.disk import SILENT, zone_of
 from tests.unit.sync.account import Account
 from tests.unit.vfs.mount import AWAKE, files_of, names_of
@@ -19,6 +20,7 @@ from zonedrive.sandbox.zones import Level
 from zonedrive.state.inode import ROOT, Inode, Kind
 from zonedrive.state.inode_cache import Dirents
 from zonedrive.state.inode_table import BATCH
+from zonedrive.state.invalidation import EntryChanged, EntryGone, Invalidation
 from zonedrive.state.local_state import LocalState
 from zonedrive.sync.directory_cache import DirectoryCache, clocks_ns
 from zonedrive.vfs.files import Files
@@ -96,6 +98,29 @@ async def with_cached(account: Account, name: str) -> Namespace:
     reader = await files.open(account.at(name), os.O_RDONLY)
     assert await files.read(reader.handle, 0, 100) == b"text of " + name.encode()
     return Namespace(account.state, account.service, account.folders, files, AWAKE)
+
+
+@pytest.mark.parametrize("flags", [0, EXCHANGE], ids=["rename", "exchange"])
+async def test_a_rename_during_an_invalidation_of_the_name_invalidates_the_new_name(
+    tmp_path: Path, flags: int
+) -> None:
+    """Otherwise the kernel shows another file under the new name, and writes go to that file."""
+    account = Account(tmp_path, refresh="600")
+    for name in ("one", "two", "other"):
+        account.bob.write(name, b"text of " + name.encode())
+    async with account.running():
+        names, zone = await with_cached(account, "one"), account.zone.ino
+        invalidations = account.state.invalidations
+        target = b"two" if flags else b"new"
+        await names.rename(zone, b"other", zone, b"third", 0)
+        invalidations.put(EntryGone(zone, b"one", account.at("one").ino))
+        await names.rename(zone, b"one", zone, target, flags)
+        queued = list[Invalidation]()
+        with suppress(trio.WouldBlock):
+            while True:
+                queued.append(invalidations.receive.receive_nowait())
+        assert EntryChanged(zone, target) in queued
+        assert EntryChanged(zone, b"third") not in queued
 
 
 async def test_a_rename_that_takes_too_long_leaves_no_copy(

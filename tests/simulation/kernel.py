@@ -458,6 +458,7 @@ class Caches:
             raise
         finally:
             inode.resizing -= 1
+            inode.version, inode.is_size_valid = self._next(), False
         end = offset + written
         for index in range(offset // PAGE, -(-end // PAGE)):
             begin = index * PAGE
@@ -468,7 +469,6 @@ class Caches:
                 inode.pages[index] = part
             elif page is not None:
                 inode.pages[index] = page[: start - begin] + part + page[stop - begin :]
-        inode.version, inode.is_size_valid = self._next(), False
         inode.attr.size = max(inode.attr.size, end)
         return written
 

@@ -103,9 +103,13 @@ class Session:
             raise OSError(self.refused, os.strerror(self.refused))
 
     def changed(self, offset: int) -> None:
-        """Record that a program has changed bytes from `offset` on, and update the times."""
+        """Record that a program changes bytes from `offset` on, before the change is stored."""
         self.dirty = True
         self.rewritten = self.rewritten or offset < self._floor
+
+    def stored(self) -> None:
+        """Record that the change of a program was stored, and update the times."""
+        self.refused = 0
         self.mtime_ns = self.ctime_ns = time.time_ns()
 
 

@@ -319,7 +319,7 @@ class Files:
         with which.reporting(), session.storing():
             self._state.spool.require_room(len(data))
             session.file.pwrite(offset, data)
-        session.refused = 0
+        session.stored()
         which.succeeded()
         which.file.told.size = session.size
         if which.number == which.file.number:
@@ -382,15 +382,16 @@ class Files:
         """Set the times of a file that is being written; return True if a commit follows.
 
         If the file is not being written, do nothing and return False. The modification time is set
-        to `mtime_ns` unless that is None, and the change time to the current time. The next commit
-        stores both times. If no commit follows, return False; the caller must then store the times.
+        to `mtime_ns` unless that is None. If a commit follows, the change time is set to the
+        current time, and the commit stores both times. Otherwise the caller must store the times.
         """
         session = self._state.session(inode.ino)
         if session is None:
             return False
         if mtime_ns is not None:
             session.mtime_ns = mtime_ns
-        session.ctime_ns = time.time_ns()
+        if session.dirty:
+            session.ctime_ns = time.time_ns()
         return session.dirty
 
     async def keep_readable(self, inode: Inode) -> None:

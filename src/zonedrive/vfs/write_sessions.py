@@ -256,7 +256,7 @@ class WriteSessions:
             except (OSError, StoreError):
                 local_operations.restore_size(self._state, inode, session, recorded)
                 raise
-        session.refused = 0
+        session.stored()
         opened.told.size = size
         reached(Place.BYTES_CUT)
 

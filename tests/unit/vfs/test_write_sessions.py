@@ -230,6 +230,41 @@ async def test_a_sync_of_an_open_log_that_ends_during_the_upload(
     assert held == [False]
 
 
+@pytest.mark.parametrize("call", ["write", "truncate"])
+async def test_a_rejected_change_of_a_file_leaves_its_times(
+    state: LocalState, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """The kernel gets an error, and keeps the times that it has."""
+    inode, files = cached_file(state, b"old"), files_of(state)
+    handle = (await files.open(inode, os.O_WRONLY)).handle
+    await files.write(handle, 0, b"new")
+    session = state.session(inode.ino)
+    assert session is not None
+    before = session.mtime_ns, session.ctime_ns
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(ContentFile, "pwrite" if call == "write" else "truncate", full)
+    with pytest.raises(OSError, match="full"):
+        await (files.write(handle, 0, b"w") if call == "write" else files.truncate(inode, 1))
+    assert (session.mtime_ns, session.ctime_ns) == before
+
+
+async def test_the_change_time_does_not_go_back_after_a_truncation_to_the_same_size(
+    state: LocalState,
+) -> None:
+    """A second program may truncate a file after its save."""
+    inode, files = cached_file(state, b"old"), files_of(state)
+    handle = (await files.open(inode, os.O_WRONLY)).handle
+    await files.write(handle, 0, b"new")
+    await files.flush(handle)
+    await files.truncate(inode, 3, handle)
+    session = state.session(inode.ino)
+    assert session is not None
+    assert session.ctime_ns <= inode.ctime_ns
+
+
 async def test_a_file_that_was_written_is_closed_after_its_last_writer(state: LocalState) -> None:
     """Otherwise each save would take one more descriptor of the daemon."""
     inode, files = cached_file(state, b"old"), files_of(state)

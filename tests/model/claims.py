@@ -41,6 +41,8 @@ class History:
     checked: tuple[float | None, ...] = ()
     modified_ns: tuple[int, ...] = ()  # time that the service gives for each
     senders: tuple[str | None, ...] = ()  # machine that sent each
+    # when another machine gave the file its name, before each version, in seconds
+    named: tuple[float, ...] = ()
 
 
 def head(content: bytes) -> str | None:
@@ -244,6 +246,10 @@ class Claims:
     def _drop(self, group: set[str]) -> None:
         self.one_of = [each for each in self.one_of if each is not group]
 
+    def was_left(self, path: str) -> bool:
+        """Return True if a program has renamed or removed a file of that name."""
+        return any(path in paths for paths in self.moved.values())
+
     def sent(self, these: Mapping[str, str]) -> None:
         """Record that `sync` exited with 0: the earlier saves are on the service."""
         self.due |= set(these.values())
@@ -293,11 +299,13 @@ class Claims:
         modified_ns = history.modified_ns or (0,) * len(history.tokens)
         checked = history.checked or (None,) * len(history.tokens)
         senders = history.senders or (None,) * len(history.tokens)
+        named = history.named or (0.0,) * len(history.tokens)
         pairs = zip(
             history.tokens, history.tokens[1:], made, made[1:], checked[1:], modified_ns, senders,
-            strict=False,
+            named[1:], strict=False,
         )  # fmt: skip
-        for below, token, before, after, checked_s, below_ns, sender in pairs:
+        for below, token, made_s, after, checked_s, below_ns, sender, named_s in pairs:
+            before = max(made_s, named_s)  # when the version could be found under the name
             if checked_s is None and 0 < after - before < self.moment_s:
                 continue
             if checked_s is not None and checked_s <= before:

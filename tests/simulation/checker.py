@@ -4,11 +4,11 @@ import errno
 import fnmatch
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import trio
 
@@ -79,6 +79,16 @@ class NameCall:
     has_waited: bool = False  # meanwhile, another entry may have got the name
 
 
+@dataclass(eq=False)
+class SystemCall:
+    """System call that has not ended."""
+
+    name: str
+    args: tuple[Any, ...]
+    files: frozenset[object]  # that it concerns
+    overlaps: bool = False  # another program's call concerned one of them meanwhile
+
+
 class WatchedSystem(System):
     """System calls of one program, with checks of their results."""
 
@@ -97,6 +107,9 @@ class WatchedSystem(System):
         self.names: list[NameCall] = []
         self.changed_s: dict[int, float] = {}  # by inode: its last change by this program
         self._written: dict[int, bytes] = {}  # by descriptor, since the last fsync
+        self._running: list[SystemCall] = []
+        # By path of a folder, or inode number of a file.
+        self._locks: defaultdict[str, trio.Lock] = defaultdict(trio.Lock)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """Return the system call of that name."""
@@ -106,22 +119,27 @@ class WatchedSystem(System):
             plain: tuple[Any, ...] = tuple(
                 str(each) if isinstance(each, VirtualPath) else each for each in args
             )
+            locks = self._locked(name, plain)
             if name in NAMING:
                 self.note_names(name, *plain)
                 noted = self.names[-1]
             began = trio.current_time()
             if name in REMOVING:
                 self._world.removals[self.who] = began
+            running = self._begun(name, plain)
             try:
                 try:
                     result = real(*args, **options)
                 finally:
+                    self._running.remove(running)
+                    for lock in locks:
+                        lock.release()
                     if name in NAMING:
                         noted.has_waited = trio.current_time() > began
                     if name in REMOVING:
                         self._world.removals[self.who] = trio.current_time()
             except OSError as wrong:
-                self._failed(name, plain, wrong.errno or 0)
+                self._failed(running, wrong.errno or 0)
                 raise
             if name in ("write", "ftruncate", "open"):
                 self._note_change(name, plain, result)
@@ -130,10 +148,38 @@ class WatchedSystem(System):
             elif name in ("close", "fsync"):
                 self._written.pop(plain[0], None)
             if self.model is not None:
-                self.model.called(name, plain, result)
+                self.model.called(name, plain, result, is_ordered=not running.overlaps)
             return result
 
         setattr(self, name, call)
+        return call
+
+    def _locked(self, name: str, args: tuple[Any, ...]) -> list[trio.Lock]:
+        """Return the locks that a kernel holds during a call, after waiting for them.
+
+        A kernel changes the names in a folder, and the content of a file, one call at a time.
+        """
+        if name in NAMING:
+            keys = {each.rpartition("/")[0] for each in args if isinstance(each, str)}
+        elif name == "open" and args[1] & os.O_CREAT:
+            keys = {args[0].rpartition("/")[0]}
+        elif name in ("write", "ftruncate"):
+            keys = {str(self._mount.client.kernel.ino_of(args[0]))}
+        else:
+            keys = set()
+        locks = [self._locks[key] for key in sorted(keys)]
+        for lock in locks:
+            cast(Any, self._mount).take(lock)
+        return locks
+
+    def _begun(self, name: str, args: tuple[Any, ...]) -> SystemCall:
+        """Return a call that begins, and note which calls of other programs it overlaps."""
+        files = self.model.concerned(args) if self.model is not None else frozenset()
+        call = SystemCall(name, args, files)
+        for other in self._running:
+            if not files.isdisjoint(other.files):
+                call.overlaps = other.overlaps = True
+        self._running.append(call)
         return call
 
     def _note_change(self, name: str, args: tuple[Any, ...], result: Any) -> None:
@@ -156,7 +202,8 @@ class WatchedSystem(System):
         call = NameCall(verb, old, new, self._identity(old), new_id, is_exchange=flags == EXCHANGE)
         self.names.append(call)
 
-    def _failed(self, name: str, args: tuple[Any, ...], number: int) -> None:
+    def _failed(self, call: SystemCall, number: int) -> None:
+        name, args = call.name, call.args
         if name == "close" and number in DISK:
             token = head(self._written.pop(args[0], b""))
             self.refused |= {token} if token else set()
@@ -166,7 +213,8 @@ class WatchedSystem(System):
             what = errno.errorcode.get(number, str(number))
             self.findings.append(f"{self.who}: {name} {args[0]}: {what}, though nothing is wrong")
         if self.model is not None:
-            self.model.failed(name, args, number, is_calm=bool(self.calm))
+            is_ordered = not call.overlaps
+            self.model.failed(name, args, number, is_calm=bool(self.calm), is_ordered=is_ordered)
 
 
 class RecordedWorld(World):
@@ -187,6 +235,10 @@ class RecordedWorld(World):
         self.deleted_unseen: list[tuple[str, str, str]] = []  # machine, path, token
         # By id of an entry: time and machine ("" for the website) of its last move to a folder.
         self._placed: dict[str, tuple[float, str]] = {}
+        # By id of an entry: time and machine of its last rename or move.
+        self._named: dict[str, tuple[float, str]] = {}
+        # By id of a version: when somebody else gave the file its name, before the version.
+        self.named_s: dict[str, float] = {}
         self.deletions: list[tuple[str, Node]] = []  # machine, file by itself, as it was
         self.sent_late: set[str] = set()  # tokens of versions whose client had given up waiting
         self.unanswered: set[str] = set()  # tokens of versions of which the answer was lost
@@ -216,9 +268,12 @@ class RecordedWorld(World):
         moved = super().move(zone_id, entry_id, parent_id, name, user)
         if self._is_late and before != (moved.parent_id, moved.name):
             self.moved_late.add(entry_id)
-        if before is not None and before[0] != moved.parent_id:
+        if before is not None and before != (moved.parent_id, moved.name):
             disk = disks.CURRENT.get()
-            self._placed[entry_id] = trio.current_time(), disk.folder.name if disk else ""
+            place = trio.current_time(), disk.folder.name if disk else ""
+            self._named[entry_id] = place
+            if before[0] != moved.parent_id:
+                self._placed[entry_id] = place
         return moved
 
     def _add_version(self, node: Node, data: bytes, user: str) -> None:
@@ -234,6 +289,8 @@ class RecordedWorld(World):
         self.made_s[newest.id] = now
         if (disk := disks.CURRENT.get()) is not None:
             self.made_by[newest.id] = disk.folder.name
+            named_s, who = self._named.get(entry_id, (0.0, disk.folder.name))
+            self.named_s[newest.id] = named_s if who != disk.folder.name else 0.0
             if (told_s := self._told_s.get((disk.folder.name, entry_id))) is not None:
                 self.checked_s[newest.id] = told_s
             before = versions[-2] if len(versions) > 1 else newest

@@ -23,6 +23,8 @@ REFUSALS = {
 }  # fmt: skip
 """Errnos of calls that had no effect."""
 
+LOOKS = {"lstat", "fstat", "listdir"}
+NAMING = {"rename", "unlink", "mkdir", "rmdir"}
 
 ALONE = "alone: "  # beginning of each finding of the model
 EITHER = "either"
@@ -92,14 +94,35 @@ class Model:
         self.findings: list[str] = []
         self.is_off = False  # after a power cut
 
-    def called(self, name: str, args: tuple[Any, ...], result: Any) -> None:
-        """Compare the result of a system call."""
-        if not self.is_off and (check := getattr(self, f"_{name}", None)) is not None:
+    def called(
+        self, name: str, args: tuple[Any, ...], result: Any, *, is_ordered: bool = True
+    ) -> None:
+        """Compare the result of a system call; it is not ordered if another one ran meanwhile."""
+        if self.is_off or (check := getattr(self, f"_{name}", None)) is None:
+            return
+        if is_ordered:
             check(result, *args)
+        elif name not in LOOKS:
+            before = len(self.findings)
+            check(result, *args)
+            del self.findings[before:]
+            self._lose(name, args)
 
-    def failed(self, name: str, args: tuple[Any, ...], number: int, *, is_calm: bool) -> None:
-        """Compare the errno of a system call."""
+    def failed(
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        number: int,
+        *,
+        is_calm: bool,
+        is_ordered: bool = True,
+    ) -> None:
+        """Compare the errno of a system call; it is not ordered if another one ran meanwhile."""
         if self.is_off:
+            return
+        if not is_ordered:
+            if number not in REFUSALS:
+                self._lose(name, args)
             return
         paths = [self._inside(each) for each in args if isinstance(each, str)]
         if name not in ("rename", "open", "unlink", "mkdir", "rmdir", "lstat", "listdir"):
@@ -121,6 +144,28 @@ class Model:
             self._differs(name, args, "EEXIST, but there is none")
         elif number == errno.ENOTEMPTY and name == "rmdir" and not self._children(paths[0]):
             self._differs(name, args, "ENOTEMPTY, but it is empty")
+
+    def concerned(self, args: tuple[Any, ...]) -> frozenset[object]:
+        """Return the paths and files that a system call with these arguments concerns.
+
+        A folder concerns all that is below it.
+        """
+        paths = {self._inside(each) for each in args if isinstance(each, str)}
+        found: set[object] = {self._fds[each].node for each in args[:1] if each in self._fds}
+        for path in paths:
+            found |= {path}
+            for one, node in self._names.items():
+                if one == path or one.startswith(f"{path}/"):
+                    found |= {one, node}
+        return frozenset(found)
+
+    def died(self) -> None:
+        """Note that the machine died: what programs wrote to open files may be lost."""
+        nodes = [file.node for file in self._fds.values()]
+        self._fds.clear()
+        for node in nodes:
+            node.is_known = False
+        self._unknown([path for path, node in self._names.items() if node in nodes])
 
     def final(self, there: Mapping[str, bytes | None], ids: Mapping[str, str]) -> list[str]:
         """Compare what the service has in the end; return all findings."""
@@ -409,6 +454,15 @@ class Model:
                 node.stay = MAYBE
                 self._freed.add(path)
             self._touched(path)
+
+    def _lose(self, name: str, args: tuple[Any, ...]) -> None:
+        """Note that the order of a call and of another one is not known."""
+        if name in NAMING:
+            self.is_off = True
+        elif name == "open" and args[1] & (os.O_CREAT | os.O_TRUNC):
+            self._unknown([self._inside(args[0])])
+        elif name in ("write", "ftruncate"):
+            self._fds[args[0]].node.is_known = False
 
     def _missing(self, name: str, args: tuple[Any, ...], paths: list[str]) -> None:
         """Report an ENOENT although all entries that the call needs exist."""

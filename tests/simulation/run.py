@@ -480,7 +480,9 @@ class SimulatedProgram(Program):
         for each in (*ids, *(known or ())):
             for path in taken:
                 self._claims.took(each, path)
-        for each in ids[:moved] if len(ids) == 2 else ():
+        is_new = len(paths) == 2 and known is None and self._claims.was_left(paths[1])
+        replaces = len(ids) == 2 or is_new
+        for each in ids[:moved] if replaces else ():
             # One file replaces another. A coworker may have given it its name, so that the claims
             # do not know what it contains.
             if (node := self.world.nodes.get(each)) is not None and node.versions:
@@ -588,6 +590,13 @@ class Mount:
         found: outcome.Outcome[ResultT] = getcurrent().parent.switch(partial(_rest, call, wait))
         return found.unwrap()
 
+    def take(self, lock: trio.Lock) -> None:
+        """Wait for a lock; the other tasks continue only if another program has it."""
+        try:
+            lock.acquire_nowait()
+        except trio.WouldBlock:
+            getcurrent().parent.switch(lock.acquire)
+
 
 class Run:
     """One run of a scenario."""
@@ -620,6 +629,11 @@ class Run:
         verbs = {step.verb for step in scenario.steps}
         self._is_alone = len(scenario.users) == 1 and all(
             step.who != WEB and step.verb not in ("restore", "trash", "untrash")
+            for step in scenario.steps
+        )
+        # Two programs write the same files: a version may have bytes of both.
+        self._shares = any(
+            step.who.endswith("+") and PurePosixPath(step.arguments[0]).name not in SECOND_NAMES
             for step in scenario.steps
         )
         self._changes_profile = "profile" in verbs
@@ -702,10 +716,13 @@ class Run:
                 self._programs[who] = self._program(who, machine, system)
             await machine.boot()
         is_usual = not (self._changes_profile or self._loses_rights or scenario.lacking)
-        if self._is_alone and is_usual and len(self._programs) == 1:
+        # The bytes of an open file that another program replaces are only in the cache.
+        is_usual &= not (self._shares and self._is_spoiled(self.machines["A"]))
+        if self._is_alone and is_usual:
             tree = {path: (content, self._id(path)) for path, content in self._there().items()}
             settle_s = self.machines["A"].settings.settle
-            drafts = {self._programs["A"].draft} if scenario.profile == "published" else set()
+            drafts = {each.draft for each in self._programs.values()}
+            drafts = drafts if scenario.profile == "published" else set()
             late = self.world.sent_late
             # A client that gets no second answer cannot know whether a time is its own.
             self._systems["A"].model = Model(
@@ -813,7 +830,8 @@ class Run:
             is_changed = system.changed_s.get(kernel.ino_of(descriptor), -1.0) >= began_s
             if not is_changed and (rest := checker.rest_of(data, self._lines)):
                 said = f"reads {len(data)} bytes, with what nobody wrote: {rest[-60:]!r}"
-            elif not is_changed and shown != len(data):
+            # A write that a full disk rejects may undo what was read.
+            elif not (is_changed or machine.disk.had_trouble) and shown != len(data):
                 said = f"reads {len(data)} bytes, and fstat says {shown}"
         except OSError as wrong:
             number = wrong.errno or 0
@@ -828,7 +846,7 @@ class Run:
                 said = f"{errno.errorcode.get(number)}, though nothing is wrong"
         else:
             self.trace.note(f"{machine.name}&", f"{what}: {len(data)} bytes")
-        if said and not (self._has_torn_bytes() and "nobody wrote" in said):
+        if said and not ((self._has_torn_bytes() or self._shares) and "nobody wrote" in said):
             self.findings.append(f"{machine.name}: {what} {said}")
         if descriptor:
             with contextlib.suppress(OSError):
@@ -867,6 +885,8 @@ class Run:
             while not machine.is_running:
                 await machine.ended()
                 self.trace.note(machine.name, "starts")
+                if (model := self._systems[machine.name].model) is not None and machine.died_at:
+                    model.died()
                 try:
                     await machine.boot()
                 except OSError as wrong:
@@ -991,7 +1011,12 @@ class Run:
     async def _log_off(self, machine: Machine) -> None:
         """Delete all local data, unless some of it is only on the machine."""
         before = await self._sendable(machine)
-        doing = self._doing.get(machine.name, "").split()  # a program may have emptied its file
+        doing = [  # a program may have emptied its file, or appended to it
+            word
+            for who, step in self._doing.items()
+            if who.rstrip("+") == machine.name
+            for word in step.split()
+        ]
         before = {path: token for path, token in before.items() if path not in doing}
         local = self.claims.here(machine.name).keys() - before.keys()
         answer = await machine.perform(partial(machine.command, "sync", timeout=SYNC_S))
@@ -1095,10 +1120,7 @@ class Run:
             await self._revive(machine)
             if self._changes_profile:
                 await self._use(machine, "sandbox")
-            with trio.move_on_after(PEACE_S):
-                while machine.service.link.state != "online":
-                    machine.service.link.recheck()
-                    await trio.sleep(1)
+            await self._go_online(machine)
             await machine.perform(partial(machine.command, "resume"))
             for program in self._programs_of(name):
                 program.troubled = False
@@ -1124,6 +1146,7 @@ class Run:
         await trio.sleep(LOOK_S)
         for machine in self.machines.values():
             if machine.is_running:
+                await self._go_online(machine)  # a request of before may have just timed out
                 self.findings += machine.leftovers()
                 self.findings += await self._misreported(machine)
             if self.scenario.seed % STARTS_AGAIN == 0:
@@ -1150,9 +1173,17 @@ class Run:
             if not _expected(path, allowed):
                 self.findings.append(f"a stray entry: {path}")
         self.claims.late, self.claims.moment_s = self.world.sent_late, self.world.race_s
-        self.findings += self.claims.findings(self._histories())
-        self.findings += self._twice()
+        if not self._shares:
+            self.findings += self.claims.findings(self._histories())
+            self.findings += self._twice()
         await self._check()
+
+    async def _go_online(self, machine: Machine) -> None:
+        """Wait until a machine knows that the service can be reached, for up to PEACE_S."""
+        with trio.move_on_after(PEACE_S):
+            while machine.service.link.state != "online":
+                machine.service.link.recheck()
+                await trio.sleep(1)
 
     async def _missing_offline(self, machine: Machine) -> list[str]:
         """Return the pins that a machine has lost, and the pinned files that it cannot read without
@@ -1246,16 +1277,16 @@ class Run:
         # Of a file that is not encrypted, nothing shows that a power cut has torn it. What is
         # written after an fsync changes the synced bytes in place.
         verbs = {step.verb for step in steps}
-        if not self._has_torn_bytes():
+        if not (self._has_torn_bytes() or self._shares):
             self.findings += checker.torn(self.world, self._lines)
-        if not verbs & EMPTYING:
+        if not (verbs & EMPTYING or self._shares):
             freed = {Path(step.arguments[0]).name for step in steps
                      if step.verb in ("unlink", "trash")}  # fmt: skip
             freed |= {Path(path).name for step in steps if step.verb in ("swap", "rename")
                       or step.verb == "resolve" for path in step.arguments[:2]}  # fmt: skip
             self.findings += checker.emptied(self.world, freed)
         for system in self._systems.values():
-            if not self._programs[system.who].waits:
+            if not (self._programs[system.who].waits or self._shares):
                 self.findings += checker.refused(self.world, system.refused)
             if system.model is not None:
                 ids = {path: self._id(path) for path in there}
@@ -1462,7 +1493,8 @@ class Run:
         for path in [each for each in found if each not in there]:
             if (plain := SHOWN.sub("", path)) in local:
                 found[plain] = found.pop(path)
-        if not self._is_alone:  # a local-only file may hide a file that somebody else has made
+        # A local-only file may hide a file that somebody else has made, or that cannot be removed.
+        if not self._is_alone or self._loses_rights:
             found |= {path: there[path] for path in local if path in there and path not in found}
         return found
 
@@ -1506,10 +1538,13 @@ class Run:
                 # Without a list of versions a client cannot find its own below a coworker's.
                 self.claims.copied |= {token for token in tokens[:-1] if token is not None}
             made_s = tuple(self.world.made_s[version.id] for version in versions)
+            named_s = tuple(self.world.named_s.get(version.id, 0.0) for version in versions)
             checked_s = tuple(self.world.checked_s.get(version.id) for version in versions)
             modified_ns = tuple(version.modified_us * 1000 for version in versions)
             senders = tuple(self.world.made_by.get(version.id) for version in versions)
-            found.append(History(node.id, path, tokens, made_s, checked_s, modified_ns, senders))
+            found.append(
+                History(node.id, path, tokens, made_s, checked_s, modified_ns, senders, named_s)
+            )
         return found
 
     def _twice(self) -> list[str]:

@@ -35,6 +35,11 @@ SECOND_VERBS = (
     "look", "save", "save", "save_over", "save_within", "append", "aside", "rename", "unlink",
     "save_slowly", "write_on", "save_renamed_open", "log",
 )  # fmt: skip
+SHARED_VERBS = (
+    "look", "save", "save", "save_over", "save_within", "save_within", "append", "append", "aside",
+    "rename", "rename", "swap", "unlink", "move_folder", "save_slowly", "save_slowly", "write_on",
+    "save_renamed_open", "save_redirected", "save_emptied", "save_beside_backup", "log",
+)  # fmt: skip
 SHARING = ("trash", "untrash", "resolve", "remove_tree")  # verbs that concern files of others, too
 SECOND_NAMES = ("four.txt", "five.txt")  # only the second program uses them
 DAMAGED_SHARE = 1 / 25  # of the seeds have a machine whose database is damaged
@@ -166,6 +171,7 @@ def draw(seed: int) -> Scenario:
         "busy": (1 / 8, _with_busy_program),
         "second": (1 / 10, _with_second_writers),
         "cache": (1 / 12, _with_spoiled_caches),
+        "shared": (1 / 10, _with_shared_files),
         "damage": (None, _with_damaged_database),
     }
     for name, (share, changed) in changes.items():
@@ -436,6 +442,29 @@ def _with_second_writers(numbers: random.Random, scenario: Scenario) -> Scenario
             verb = numbers.choice(SECOND_VERBS)
             found.append(Step(f"{who}+", verb, round(at_s, 3), arguments))
         steps += sorted(found, key=lambda step: step.at_s)
+    return replace(scenario, steps=tuple(steps))
+
+
+def _with_shared_files(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Let two programs of one machine write the same files at once.
+
+    Each of them has some files open for a while.
+    """
+    if any(step.verb in SHARING or step.who.endswith("+") for step in scenario.steps):
+        return scenario
+    who = numbers.choice(scenario.machines)
+    own = [step for step in scenario.steps if step.who == who]
+    steps = [step for step in scenario.steps if step.who != who]
+    few, found = numbers.sample(PATHS, numbers.choice((1, 2, 3))), list[Step]()
+    for _ in range(numbers.randrange(4, 20)):
+        at_s = numbers.choice(own).at_s + numbers.choice((0, 0, numbers.uniform(0, 5)))
+        path = numbers.choice(few)
+        other = numbers.choice([each for each in PATHS if each != path])
+        padding = numbers.choice((6, 6, numbers.randrange(300)))
+        arguments, verb = (path, other, str(padding)), numbers.choice(SHARED_VERBS)
+        program = numbers.choice((who, f"{who}+", f"{who}+"))
+        found.append(Step(program, verb, round(at_s, 3), arguments))
+    steps += sorted([*own, *found], key=lambda step: step.at_s)
     return replace(scenario, steps=tuple(steps))
 
 

@@ -1240,6 +1240,8 @@ class Run:
             uncached.add("cached")
         for path in sorted(before.keys() | after.keys()):
             one, other = before.get(path), after.get(path)
+            if machine.disk.had_trouble and one and one[0] == short(b"") and one[2] == "local":
+                continue  # the disk was too full to store the file, and to remove it
             if one and other and one[3:] == other[3:]:
                 is_backup = one[2] == "local" and one[1]  # its content is that of the service
                 if one[2] in uncached or is_backup:
@@ -1305,7 +1307,7 @@ class Run:
         # A copy that a person has removed and then restored is a file like any other. One that gets
         # a name of `local_only` stays on the service, but not in the list. So does one that is
         # removed during its upload, if it cannot be deleted.
-        if "resolve" in verbs:
+        if not {"resolve", "remove_tree", "trash"}.isdisjoint(verbs):
             is_forgotten |= not {"restore", "untrash"}.isdisjoint(verbs)
             is_forgotten |= self._is_published or self._loses_rights
             is_forgotten |= self._has_local_names()
@@ -1343,7 +1345,10 @@ class Run:
         found += [f"{key}: {status[key]}" for key in ("paused", "held", "uploads") if status[key]]
         found += [status["state"]] if status["state"] != "online" else []
         with disks.observing():
-            inodes = list(machine.parts.state.inodes.below(ROOT))
+            state = machine.parts.state
+            # A local-only file that a full disk could neither store nor remove has no row.
+            inodes = [each for each in state.inodes.below(ROOT)
+                      if not (each.local and each.ino in state.inodes._drafts)]  # fmt: skip
         folders = sum(each.is_folder for each in inodes)
         if (tree["entries"], tree["folders"]) != (len(inodes), folders):
             found.append(f"{tree}, not {len(inodes)} entries and {folders} folders")

@@ -1043,6 +1043,18 @@ def test_a_reader_of_a_renamed_file_gets_no_parts_of_two_versions(desk: Mounted,
     assert (desk.root / "renamed.bin").read_bytes() == second
 
 
+def test_a_reader_of_a_deleted_file_gets_no_other_error(desk: Mounted) -> None:
+    """A part that is not on this machine fails with ESTALE: read(2) never says ENOENT."""
+    first = b"1" * (12 << 20)
+    desk.zone.write("large.bin", first)
+    with (desk.root / "large.bin").open("rb", buffering=0) as file:
+        assert file.read(4) == first[:4]
+        desk.zone.delete("large.bin")
+        file.seek(len(first) - 4)
+        with pytest.raises(OSError, check=lambda wrong: wrong.errno == errno.ESTALE):
+            file.read(4)
+
+
 @pytest.mark.mount("refresh=0.2")
 @pytest.mark.parametrize("is_read", [False, True], ids=["append", "read and write"])
 def test_a_program_writes_to_an_open_file_after_a_coworkers_move(

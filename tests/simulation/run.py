@@ -838,8 +838,6 @@ class Run:
             self.trace.note(f"{machine.name}&", f"{what}: {wrong}")
             is_usual = {errno.ESTALE} if not self._is_alone else set[int]()
             is_usual |= {errno.ENOENT, errno.EISDIR} if not descriptor else set()
-            if not self._is_alone and self._is_spoiled(machine):
-                is_usual |= {errno.ENOENT}  # the bytes of a file that somebody else has deleted
             is_same = machine.kernel is kernel and machine.is_running
             is_hindered = system.lost_power or self._loses_rights
             if is_same and system.calm and not is_hindered and number not in is_usual:

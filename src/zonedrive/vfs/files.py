@@ -15,7 +15,7 @@ from cachetools import LRUCache
 
 from zonedrive.content.content_file import Buffer, ContentFile
 from zonedrive.content.reader import Reader
-from zonedrive.errors import Changed, StoreError, ZonedriveError
+from zonedrive.errors import UNKNOWN_ZONE, Changed, NotFound, StoreError, ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.remote.service import Service
 from zonedrive.state import local_operations
@@ -267,7 +267,8 @@ class Files:
     async def read(self, handle: int, offset: int, size: int) -> Buffer:
         """Return up to `size` bytes at `offset`; fetch them from the service if needed.
 
-        See `available` for the result. Raises the errors of `available`, and the service's error.
+        See `available` for the result. Raises the errors of `available`, OSError (ESTALE if the
+        file was deleted on the service), and the service's error.
         """
         data = self.available(handle, offset, size)
         if data is not None:
@@ -284,6 +285,10 @@ class Files:
             if not opened.superseded:
                 await self.sessions.catch_up(inode)
             raise OSError(errno.ESTALE, "changed on the service, open it again") from wrong
+        except NotFound as wrong:
+            if wrong.code == UNKNOWN_ZONE:
+                raise
+            raise OSError(errno.ESTALE, "removed on the service") from wrong
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
         """Write `data` at `offset`, or with O_APPEND at the end; return the length of `data`.

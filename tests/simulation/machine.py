@@ -177,9 +177,9 @@ class Machine(Client):
                 if getattr(state, what) and (is_sound or what != "superseded"):
                     found.append(f"{what}: {getattr(state, what)}")
             stored, needed = set(state.spool.stored()), state.named_bytes()
-            if self.power_cuts:
-                needed -= {(one.bytes_ino, one.generation) for one in state.requests.all()} - stored
             unneeded = stored - needed if is_sound else set[tuple[int, int]]()
+            if self.power_cuts:  # as the request, see above
+                needed -= {(one.bytes_ino, one.generation) for one in state.requests.all()}
             found += [f"nothing needs the outgoing bytes {one}" for one in unneeded]
             found += [f"the outgoing bytes {one} are missing" for one in needed - stored]
             local = {one.ino for one in state.inodes.below(ROOT) if one.local}

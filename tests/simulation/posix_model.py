@@ -44,6 +44,7 @@ class Node:
     mtime_ns: int = 0  # 0: not looked at since the last change
     mode: int = 0  # permission bits that a program has set
     is_known: bool = True  # False: its existence and content are unknown
+    is_saved: bool = True  # False: changed since the last close or fsync
     made_s: float = field(default_factory=trio.current_time)
     stay: str = SENT
     origin: str = ""  # its path on the service at first
@@ -159,9 +160,9 @@ class Model:
                     found |= {one, node}
         return frozenset(found)
 
-    def died(self) -> None:
-        """Note that the machine died: what programs wrote to open files may be lost."""
-        nodes = [file.node for file in self._fds.values()]
+    def ended(self) -> None:
+        """Note that the client ended: what programs wrote since a close or fsync may be lost."""
+        nodes = [file.node for file in self._fds.values() if not file.node.is_saved]
         self._fds.clear()
         for node in nodes:
             node.is_known = False
@@ -201,20 +202,28 @@ class Model:
         if node is None:
             if not flags & os.O_CREAT:
                 self._differs("open", (path,), "success, but there is none")
-            node = self._names[path] = Node(b"")
+            node = self._names[path] = Node(b"", is_saved=False)
             self._required.pop(path, None)
             if self._stays(path):
                 node.stay = MAYBE if path in self._freed else LOCAL
             self._taken_over(path)
         if flags & os.O_TRUNC and node.data is not None:
-            node.data, node.mtime_ns, node.is_known = b"", 0, True
+            node.data, node.mtime_ns, node.is_known, node.is_saved = b"", 0, True, False
         self._fds[fd] = Descriptor(node, flags)
 
     def _dup(self, other: int, fd: int) -> None:
         self._fds[other] = self._fds[fd]
 
     def _close(self, _none: None, fd: int) -> None:
-        self._fds.pop(fd, None)
+        file = self._fds.pop(fd, None)
+        if file is None or not file.flags & (os.O_WRONLY | os.O_RDWR):
+            return
+        # Another program may write after a truncation: the last close saves an empty file.
+        is_last = all(other.node is not file.node for other in self._fds.values())
+        file.node.is_saved |= bool(file.node.data) or is_last
+
+    def _fsync(self, _none: None, fd: int) -> None:
+        self._fds[fd].node.is_saved = True
 
     def _read(self, data: bytes, fd: int, size: int) -> None:
         file = self._fds[fd]
@@ -230,7 +239,7 @@ class Model:
         at = len(before) if file.flags & os.O_APPEND else file.position
         before = before.ljust(at, b"\0")
         file.node.data = before[:at] + data[:count] + before[at + count :]
-        file.node.mtime_ns = 0
+        file.node.mtime_ns, file.node.is_saved = 0, False
         file.position = at + count
 
     def _lseek(self, position: int, fd: int, *_args: int) -> None:
@@ -240,7 +249,7 @@ class Model:
         node = self._fds[fd].node
         if len(node.data or b"") != size:
             node.data = (node.data or b"")[:size].ljust(size, b"\0")
-            node.mtime_ns = 0
+            node.mtime_ns, node.is_saved = 0, False
 
     def _fstat(self, found: os.stat_result, fd: int) -> None:
         self._compare_stat(self._fds[fd].node, found, f"descriptor {fd}")

@@ -883,8 +883,8 @@ class Run:
             while not machine.is_running:
                 await machine.ended()
                 self.trace.note(machine.name, "starts")
-                if (model := self._systems[machine.name].model) is not None and machine.died_at:
-                    model.died()
+                if (model := self._systems[machine.name].model) is not None:
+                    model.ended()
                 try:
                     await machine.boot()
                 except OSError as wrong:

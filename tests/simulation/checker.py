@@ -476,19 +476,21 @@ def uncalled(
 def _is_united(world: RecordedWorld, who: str, node: Node, calls: Sequence[NameCall]) -> bool:
     """Return True if a new file of this machine became a version of the file in a race.
 
-    The machine did not get the answer before a program renamed its file over another one. Then it
-    deletes what its upload has made, and the service has added it to a file that came after the
-    look at the name.
+    The machine did not get the answer before a program renamed its file over another one, or
+    another file over it. Then it deletes what its upload has made, and the service has added it to
+    a file that came after the look at the name.
     """
     first, newest = node.versions[0], node.versions[-1]
     is_race = world.made_s[newest.id] < world.made_s[first.id] + RACE_S
     if world.made_by.get(newest.id) != who or not is_race:
         return False
-    return head(newest.data) in world.unanswered and any(
-        call.verb == "rename" and call.old_id == "" and call.new_id is not None
-        for call in calls
-        if call.old.rpartition("/")[2] == node.name
-    )
+    is_unanswered = head(newest.data) in world.unanswered
+    for call in calls:
+        old, new = (path.rpartition("/")[2] for path in (call.old, call.new))
+        moved = is_unanswered and old == node.name and call.old_id == "" and call.new_id is not None
+        if call.verb == "rename" and (moved or (new == node.name and call.new_id == "")):
+            return True
+    return False
 
 
 def _is_called_for(node: Node, calls: Sequence[NameCall]) -> bool:

@@ -82,6 +82,8 @@ class Claims:
     late: set[str] = field(default_factory=set)  # that arrived after others, which nobody could see
     # id of a file: the names that programs took from it, and may have given to another file
     moved: dict[str, set[str]] = field(default_factory=dict)
+    # by machine and id of a file that it has removed or replaced: number of the last save before
+    given_up: dict[tuple[str, str], int] = field(default_factory=dict)
     # by token of a save that took a file's place: modification time that the file showed before
     replaced_ns: dict[str, int] = field(default_factory=dict)
     # by token of a save without reading: modification time that the file showed before, in ns
@@ -211,6 +213,10 @@ class Claims:
         """
         self.moved.setdefault(entry_id, set()).add(path)
 
+    def gave_up(self, who: str, entry_id: str) -> None:
+        """Record that a program removes a file, or renames another one over it."""
+        self.given_up[who, entry_id] = self._number
+
     def forget(self, who: str) -> None:
         """Record a power cut: the machine may have lost what was neither sent nor synced.
 
@@ -328,6 +334,8 @@ class Claims:
                 continue  # the machine showed this version before the rename
             if self._places.get(save.token, set()) & self.moved.get(history.id, set()):
                 continue  # continues the history of the file that had the name before
+            if under.number <= self.given_up.get((save.who, history.id), 0):
+                continue  # the program need not look at what it removes or replaces
             if under.token in known or self._has_seen(save, under):
                 continue
             found.append(f"{history.path}: {token} (read {save.saw}) overwrote {below} unseen")

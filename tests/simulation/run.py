@@ -375,6 +375,7 @@ class SimulatedProgram(Program):
         try:
             found = self.system.getxattr(self.folder / path, "user.zonedrive.id")
             self._claims.took(found.decode(), path)
+            self._claims.gave_up(self.who, found.decode())
         except OSError as wrong:
             if wrong.errno != errno.ENODATA:
                 raise
@@ -465,10 +466,13 @@ class SimulatedProgram(Program):
         the number of files that get the name of another one.
         """
         ids, taken = list[str](), list[str]()
+        replaced = paths[1] if len(paths) == 2 and moved == 1 else ""
         for path in paths:
             try:
                 found = self.system.getxattr(self.folder / path, "user.zonedrive.id")
                 ids.append(found.decode())
+                if path == replaced:
+                    self._claims.gave_up(self.who, found.decode())
             except OSError as wrong:
                 is_unknown = wrong.errno == errno.ENOENT  # a listing may come with the rename
                 self._is_refused |= is_unknown or wrong.errno not in {*USUAL, errno.ENODATA}

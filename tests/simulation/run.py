@@ -70,6 +70,7 @@ from zonedrive.config import LOCAL_ONLY
 from zonedrive.content import cache as cache_module
 from zonedrive.errors import ZonedriveError
 from zonedrive.fuse.deadline import DEADLINE
+from zonedrive.pins.fetch import RECHECK_S
 from zonedrive.pins.poll import PASS_S
 from zonedrive.sandbox.errors import ApiError
 from zonedrive.sandbox.zones import Level
@@ -1195,7 +1196,8 @@ class Run:
         is_small = "cache_size=100000" in self.scenario.options  # no room for some files
         if self._is_spoiled(machine) or is_small or not (pins or self._pinned[machine.name]):
             return []
-        await trio.sleep(PINNED_S)
+        # What a disk has lost after it was fetched is noticed by the next check of all pins.
+        await trio.sleep(PINNED_S + (RECHECK_S if machine.disk.had_trouble else 0))
         pins = (await machine.perform(partial(machine.command, "pins")))["pins"]
         listed = {machine.identity(pin["path"]) for pin in pins}
         nodes = self.world.nodes

@@ -17,10 +17,11 @@ from cachetools import LRUCache
 
 from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
+from zonedrive.content.content_file import ContentFile
 from zonedrive.content.source import Source
 from zonedrive.content.spool import Spool
 from zonedrive.db import Database
-from zonedrive.errors import StoreError
+from zonedrive.errors import Damaged, StoreError
 from zonedrive.model import Entry, Revision
 from zonedrive.observers import Observers
 from zonedrive.state.attributes import Attr, Owner, Rules, attr_of
@@ -322,6 +323,17 @@ class LocalState(Stores):
         opened = OpenFile(inode.ino, content_of(inode), self.attr(inode, self.settings.refresh))
         self.opened[inode.ino] = opened
         return opened
+
+    def open_bytes(self, inode: Inode) -> ContentFile:
+        """Open the local bytes of a file; the caller closes the result once.
+
+        Raises Damaged if a power cut has shortened a plain file, and the errors of `Spool.open`.
+        """
+        file = self.spool.open(inode.ino, inode.generation)
+        if file.size < inode.size:
+            file.close()
+            raise Damaged(f"outgoing bytes of inode {inode.ino} are missing")
+        return file
 
     def _hold(self, inode: Inode, opened: OpenFile) -> None:
         """Keep the local or cached bytes of an older version readable for the open handles."""

@@ -531,7 +531,12 @@ class Files:
         if opened.local is None or opened.local[0] != generation:
             open_checks.require_current(opened)
             opened.close_local()
-            opened.local = generation, self._state.spool.open(opened.ino, generation)
+            inode, state = self._state.inodes.get(opened.ino), self._state
+            if inode.generation == generation:
+                file = state.open_bytes(inode)
+            else:
+                file = state.spool.open(opened.ino, generation)
+            opened.local = generation, file
         return opened.local[1]
 
     def _reader(self, opened: OpenFile, inode: Inode) -> Reader:

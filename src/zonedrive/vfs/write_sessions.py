@@ -137,7 +137,7 @@ class WriteSessions:
             elif old is not None:  # the inode may have a coworker's version by now
                 file = await self._copy_of_local(old.file.share(), inode, generation)
             elif inode.generation:
-                source = state.spool.open(inode.ino, inode.generation)
+                source = state.open_bytes(inode)
                 file = await self._copy_of_local(source, inode, generation)
                 # During the copy, the service may have got these bytes, and then another version.
                 if isinstance(opened.content, str):

@@ -2,7 +2,8 @@
 
 import errno
 import os
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable
+from contextlib import closing, nullcontext
 from types import SimpleNamespace
 from typing import cast
 
@@ -15,7 +16,7 @@ from tests.unit.vfs.mount import cached_file, files_of, open_spool_files
 from zonedrive.content.content_file import ContentFile
 from zonedrive.content.spool import Spool
 from zonedrive.db import Database
-from zonedrive.errors import StoreError
+from zonedrive.errors import Damaged, StoreError
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import OpenFile
 from zonedrive.sync.directory_cache import DirectoryCache
@@ -228,6 +229,23 @@ async def test_a_sync_of_an_open_log_that_ends_during_the_upload(
         opened.session.file.pwrite(3, b"new")
         monkeypatch.setattr(ContentFile, "sync", slow_sync)
     assert held == [False]
+
+
+@pytest.mark.parametrize("call", ["read", "write", "truncate", "save"])
+async def test_a_file_that_a_power_cut_has_shortened(state: LocalState, call: str) -> None:
+    """Programs must not take the rest for the whole file: only a save without the rest works."""
+    inode, files = cached_file(state, b"the old content"), files_of(state)
+    with closing(state.spool.open(inode.ino, inode.generation)) as file:
+        file.truncate(3)
+    flags = os.O_RDWR | (os.O_TRUNC if call == "save" else 0)
+    calls: dict[str, Callable[[int], Awaitable[object]]] = {
+        "read": lambda handle: files.read(handle, 0, 100),
+        "write": lambda handle: files.write(handle, 0, b"n"),
+        "truncate": lambda handle: files.truncate(inode, 20, handle),
+        "save": lambda handle: files.write(handle, 0, b"new"),
+    }
+    with nullcontext() if call == "save" else pytest.raises(Damaged, match="are missing"):
+        await calls[call]((await files.open(inode, flags)).handle)
 
 
 @pytest.mark.parametrize("call", ["write", "truncate"])

@@ -18,6 +18,7 @@ from tests.harness.virtual_mount import System, VirtualPath
 from tests.model.claims import COPY, Claims, head
 from tests.simulation import disk as disks
 from tests.simulation.posix_model import Model
+from zonedrive.state.names import is_aside
 
 CALM_S = 200.0  # after which trouble has no effect any more
 RACE_S = 15.0  # between the look at an entry and its change
@@ -503,6 +504,8 @@ def _is_called_for(node: Node, calls: Sequence[NameCall]) -> bool:
     for number, call in enumerate(calls):
         names = {path.rpartition("/")[2] for path in (call.old, call.new)}
         if node.name in names and (call.verb == "unlink" or call.has_waited):
+            return True
+        if is_aside(node.name) and call.has_waited:  # its name was being exchanged
             return True
         if call.verb == "unlink" and call.old_id == node.id:
             return True

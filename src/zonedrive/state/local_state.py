@@ -332,7 +332,7 @@ class LocalState(Stores):
         file = self.spool.open(inode.ino, inode.generation)
         if file.size < inode.size:
             file.close()
-            raise Damaged(f"outgoing bytes of inode {inode.ino} are missing")
+            raise Damaged("bytes to upload are missing")
         return file
 
     def _hold(self, inode: Inode, opened: OpenFile) -> None:

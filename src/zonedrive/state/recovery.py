@@ -43,6 +43,7 @@ remain under another name.
 
 import logging
 from contextlib import closing
+from itertools import chain, count
 from pathlib import Path
 
 from zonedrive.errors import Damaged, StoreError
@@ -291,8 +292,9 @@ def _move_to_lost_found(
 ) -> None:
     """Move a spool file to a new inode in lost+found.
 
-    If `of` is given, the pending request of the inode `of`, which refers to the file, is deleted in
-    the same transaction.
+    The name there has a number if it is taken: a power cut can bring back a spool file that was
+    moved there before. If `of` is given, the pending request of the inode `of`, which refers to the
+    file, is deleted in the same transaction.
     """
     path = state.spool.path(ino, generation)
     try:
@@ -305,9 +307,11 @@ def _move_to_lost_found(
         folder = state.inodes.child(ROOT, LOST_FOUND)
         if folder is None:
             folder = state.inodes.add(ROOT, LOST_FOUND, Kind.FOLDER, local=True, listed=True)
+        former = f"{ino}-{generation}"
+        names = chain([former], (f"{former} ({number})" for number in count(2)))
         inode = state.inodes.add(
             folder.ino,
-            f"{ino}-{generation}",
+            next(name for name in names if not state.inodes.has_name(folder.ino, name)),
             Kind.FILE,
             local=True,
             size=size,

@@ -102,6 +102,19 @@ def test_bytes_without_a_name_are_shown_once(
     assert state.spool.stored() == [(kept.ino, kept.generation)]
 
 
+def test_bytes_that_a_power_cut_brings_back_are_shown_under_another_name(disk: Disk) -> None:
+    """The repair was undone, but not the folder, where the name is taken: the start must work."""
+    state = disk.start()
+    salvaged(state)
+    generation = store(state, 900, b"content")
+    for number in ("", " (2)", " (3)"):
+        state = disk.recovered()
+        assert shown(state)[f"900-{generation}{number}"] == b"content"
+        salvaged(state)
+        with closing(state.spool.create(900, generation)) as file:
+            file.pwrite(0, b"content")
+
+
 def test_bytes_with_two_names_are_shown_only_without_another_name(disk: Disk) -> None:
     """A second hard link of named bytes is deleted; of two links without a name, one is shown."""
     state = disk.start()

@@ -245,7 +245,9 @@ async def test_a_file_that_a_power_cut_has_shortened(state: LocalState, call: st
         "save": lambda handle: files.write(handle, 0, b"new"),
     }
     with nullcontext() if call == "save" else pytest.raises(Damaged, match="are missing"):
-        await calls[call]((await files.open(inode, flags)).handle)
+        handle = (await files.open(inode, flags)).handle
+        await calls[call](handle)
+        assert await files.read(handle, 0, 100) == b"new"
 
 
 @pytest.mark.parametrize("call", ["write", "truncate"])

@@ -1,5 +1,6 @@
 """Status 404 shows a deletion only if the service itself reports it, about a zone that exists."""
 
+import errno
 import time
 
 import pytest
@@ -170,6 +171,18 @@ def test_a_zone_that_is_gone_is_noticed_in_its_folders(desk: Mounted, code: str)
     with pytest.raises(FileNotFoundError):
         mount.call(mount.client.files.getattr, current)  # opendir(3) calls fstat(2)
         mount.system._names(current)
+
+
+def test_a_read_in_a_zone_that_is_gone_is_refused(desk: Mounted) -> None:
+    """The file may be back with the zone, so the program is not told that it was deleted."""
+    content = b"1" * (12 << 20)
+    desk.zone.write("large.bin", content)
+    with (desk.root / "large.bin").open("rb", buffering=0) as file:
+        assert file.read(4) == content[:4]
+        gone(desk)
+        file.seek(len(content) - 4)
+        with pytest.raises(OSError, check=lambda wrong: wrong.errno == errno.EACCES):
+            file.read(4)
 
 
 @pytest.mark.parametrize("what", ["edit", "new", "rename"])

@@ -505,8 +505,8 @@ def _is_called_for(node: Node, calls: Sequence[NameCall]) -> bool:
         names = {path.rpartition("/")[2] for path in (call.old, call.new)}
         if node.name in names and (call.verb == "unlink" or call.has_waited):
             return True
-        if is_aside(node.name) and call.has_waited:  # its name was being exchanged
-            return True
+        if is_aside(node.name) and call.verb == "rename" and call.has_waited:
+            return True  # its name was being exchanged
         if call.verb == "unlink" and call.old_id == node.id:
             return True
         if call.verb == "rename" and node.id in (call.old_id, call.new_id):

@@ -114,6 +114,7 @@ REPLACING = {
 BACKUP = "~"
 SHOWN = re.compile(r"~[0-9a-f]{8}(?=\.|$)")  # of a file whose name a local-only file has
 DAMAGED = re.compile(r"(?<=\.)damaged-[\d-]+")  # in the name of a database that was set aside
+SQLITE = re.compile(r"(?<=is damaged) \(.*\)(?=: |$)")  # its words differ between its versions
 RANDOM = re.compile(r"(?<=\d-)[0-9a-f]{12}\b")  # in the names of files in the cache
 MARK = re.compile(r"~[0-9a-f]{8}(?=\.txt$)")  # of a file that was deleted during an exchange
 
@@ -557,7 +558,7 @@ class Complaints(logging.Handler):
         text = logging.Formatter("%(levelname)s %(message)s").format(record)
         if disk is not None:
             text = DAMAGED.sub("damaged", text.replace(f"{disk.folder}/", ""))
-        self._trace.note(f"{who}.", RANDOM.sub("", text))
+        self._trace.note(f"{who}.", SQLITE.sub("", RANDOM.sub("", text)))
         error = record.levelno >= logging.ERROR and (record.exc_info or TABLE.search(text))
         if error or ADDRESS.search(text):
             self.entries.append(f"{who} logged {text}")

@@ -38,14 +38,14 @@ DISK = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
 
 
 class LocalNames:
-    """The names that the setting `local_only` matches."""
+    """The names that the setting `local_only` matches, and those of conflict copies of such files."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._pattern = re.compile("|".join(map(fnmatch.translate, patterns)))
 
     def __call__(self, path: str) -> bool:
         """Return True if the last name of the path matches."""
-        return bool(self._pattern.match(path.rpartition("/")[2]))
+        return bool(self._pattern.match(COPY.sub("", path.rpartition("/")[2])))
 
 
 class Calm:

@@ -228,7 +228,8 @@ class RecordedWorld(World):
         self.made_s: dict[str, float] = {}  # by id of a version
         self.made_by: dict[str, str] = {}  # machine of each version that a machine has sent, by id
         self.removals: dict[str, float] = {}  # by machine: its last removal or rename
-        self.listed: set[tuple[str, str]] = set()  # machines, and folders that they have listed
+        # By machine and id of a folder: the times of its listings, each with the ids in it.
+        self._listings: dict[tuple[str, str], list[tuple[float, set[str]]]] = {}
         # By machine and id of a file: when the service last told the machine its newest version.
         self._told_s: dict[tuple[str, str], float] = {}
         self._heard_s: dict[tuple[str, str], float] = {}  # when the machine got such an answer
@@ -312,7 +313,10 @@ class RecordedWorld(World):
         if (disk := disks.CURRENT.get()) is None:
             return
         if listing := LISTING.match(what):
-            self.listed.add((disk.folder.name, listing[1]))
+            inside = {each.id for each in self.nodes.values()
+                      if each.parent_id == listing[1] and not each.trash_id}  # fmt: skip
+            listings = self._listings.setdefault((disk.folder.name, listing[1]), [])
+            listings.append((trio.current_time(), inside))
         elif entry := ENTRY.match(what):
             key = disk.folder.name, entry[1]
             self._told_s[key] = max(made_s, self._told_s.get(key, made_s))
@@ -353,7 +357,7 @@ class RecordedWorld(World):
                 self.deletions.append((who, replace(node, versions=[*node.versions])))
             is_late &= not self._came_between(who, node)
             is_own = self.made_by.get(newest.id) == who  # sent while it was removed
-            is_listed = (who, node.parent_id) in self.listed
+            is_listed = (who, node.parent_id) in self._listings
             if not (is_deleted and token):
                 continue
             if (is_late and is_listed and not is_own) or self._was_moved_in(node, who, asked_s):
@@ -373,14 +377,17 @@ class RecordedWorld(World):
         """Return True if somebody else has moved a file into the folder that `who` now deletes.
 
         The file, or a folder between, was moved after the removal, to a folder that `who` has
-        listed.
+        listed, and whose last listing before the removal did not have it.
         """
         top = self.nodes[node.id].trash_id
         while node.id != top and node.parent_id:
             at_s, mover = self._placed.get(node.id, (0.0, who))
             is_late = asked_s < at_s < trio.current_time() - self.race_s
-            if mover != who and is_late and (who, node.parent_id) in self.listed:
-                return True
+            listings = self._listings.get((who, node.parent_id))
+            if mover != who and is_late and listings is not None:
+                before = [inside for got_s, inside in listings if got_s <= asked_s]
+                if not before or node.id not in before[-1]:
+                    return True
             node = self.nodes[node.parent_id]
         return False
 

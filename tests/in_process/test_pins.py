@@ -1,5 +1,6 @@
 """Pinned entries that coworkers move, and that disappear and return."""
 
+import errno
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ from tests.in_process.test_entry_states import virtual
 from zonedrive.pins.fetch import RECHECK_S
 from zonedrive.pins.poll import MISSING, PASS_S
 from zonedrive.sandbox.zones import Level
+from zonedrive.state.inode import ROOT
 
 STATE = "user.zonedrive.state"
 
@@ -54,6 +56,53 @@ def test_a_pin_follows_an_entry_to_a_folder_that_nobody_lists(desk: Mounted) -> 
     with desk.deployment.faulty(down=True):
         wait(desk, 30)
         assert (desk.root / "archive/old/b/y.txt").read_bytes() == b"yy"
+
+
+def unlist(desk: Mounted, name: str) -> None:
+    """Mark the listing of a folder in the zone incomplete, as when it gets another remote id."""
+    state = virtual(desk).client.parts.state
+    zone = state.inodes.inodes_in(ROOT)[0]
+    folder = state.inodes.child(zone.ino, name)
+    assert folder is not None
+    with state.transaction():
+        state.inodes.update(folder, listed=False)
+
+
+@pytest.mark.parametrize("verb", ["open", "place", "pin"])
+def test_a_known_file_in_an_unlisted_folder_is_found_without_a_connection(
+    desk: Mounted, verb: str
+) -> None:
+    """Other names, and the folder's names, cannot be told: the error is that of the service."""
+    report = desk.root / "docs/report.md"
+    pin(desk, "docs/report.md")
+    desk.allow("offline", "reach")
+    with desk.deployment.faulty(down=True):
+        wait(desk, 30)
+        unlist(desk, "docs")
+        match verb:
+            case "open":
+                assert report.read_bytes() == world.SEED["docs/report.md"]
+                assert report.stat().st_size == len(world.SEED["docs/report.md"])
+            case "place":
+                said = virtual(desk).command("place", path=f"{ZONE}/docs/report.md")
+                assert said["id"] == desk.zone.entry_id("docs/report.md"), said
+            case "pin":
+                pin(desk, "docs/report.md")
+        for wrong in (lambda: (desk.root / "docs/other").stat(), lambda: desk.names(report.parent)):
+            with pytest.raises(OSError, match="Network is unreachable") as caught:
+                wrong()
+            assert caught.value.errno == errno.ENETUNREACH
+
+
+def test_folders_above_a_pin_are_listed_with_it(desk: Mounted) -> None:
+    """A person can walk to a pinned file without a connection."""
+    pin(desk, "docs/2026/q1.csv")
+    unlist(desk, "docs")
+    wait(desk, 2 * PASS_S)
+    desk.allow("offline", "reach")
+    with desk.deployment.faulty(down=True):
+        wait(desk, 30)
+        assert {"2026", "report.md"} <= {*desk.names(desk.root / "docs")}
 
 
 @pytest.mark.mount("refresh=1")

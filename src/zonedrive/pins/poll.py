@@ -162,7 +162,7 @@ class PinPoller:
             for folder in self._state.inodes.get_all(wanted):
                 if not (folder.is_new or folder.local):
                     nursery.start_soon(
-                        self._attempt, partial(self._folders.refresh, folder, asked_ns)
+                        self._attempt, partial(self._folders.refresh_path, folder, asked_ns)
                     )
         return await self._pause_between_listings(len(wanted))
 

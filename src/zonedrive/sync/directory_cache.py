@@ -26,6 +26,7 @@ from cachetools import TTLCache
 
 from zonedrive import memory
 from zonedrive.boot_clock import since_boot_ns
+from zonedrive.causes import Cause, cause_of
 from zonedrive.errors import (
     UNKNOWN_ZONE,
     BadAnswer,
@@ -33,6 +34,7 @@ from zonedrive.errors import (
     Forbidden,
     Interrupted,
     NotFound,
+    RemoteError,
     StoreError,
     ZonedriveError,
 )
@@ -171,6 +173,20 @@ class DirectoryCache:
         if isinstance(flight.error, Forbidden) and not self._state.holds_local_changes(folder):
             raise flight.error
 
+    async def ensure_if_reachable(self, folder: Inode) -> RemoteError | None:
+        """Call `ensure`; if the service gives no answer, return the error instead of raising it.
+
+        Entries of the folder can then be known, with their content on this machine. Raises the
+        other errors of `ensure`.
+        """
+        try:
+            await self.ensure(folder)
+        except RemoteError as wrong:
+            if cause_of(wrong) is not Cause.SERVICE:
+                raise
+            return wrong
+        return None
+
     def reading(self, ino: int) -> None:
         """Record that a program is beginning to read the names of a folder.
 
@@ -232,6 +248,12 @@ class DirectoryCache:
             else:
                 return
 
+    async def refresh_path(self, folder: Inode, newer_than_ns: int) -> None:
+        """Call `refresh` for each unlisted folder above `folder`, then for `folder`."""
+        for each in [*self._state.inodes.and_above(folder)][::-1]:
+            if each is folder or not each.listed:
+                await self.refresh(each, newer_than_ns)
+
     async def find(self, zone: str, remote_id: str, newer_than_ns: int) -> None:
         """Add an entry of the service to the local tree, by listing its folder with `refresh`.
 
@@ -251,9 +273,8 @@ class DirectoryCache:
             folder = await self.following.folder(zone, entry.parent_id)
         except NotFound:
             return
-        for each in [*self._state.inodes.and_above(folder)][::-1]:
-            if each is folder or not each.listed:
-                await self.refresh(each, newer_than_ns)
+        if folder is not None:
+            await self.refresh_path(folder, newer_than_ns)
 
     def _has_zone(self, zone: str) -> bool:
         return any(each.zone == zone for each in self._state.inodes.inodes_in(ROOT))

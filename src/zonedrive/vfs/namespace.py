@@ -93,22 +93,27 @@ class Namespace:
         Raises FileNotFoundError if the folder was removed, and the service's error if the listing
         cannot be fetched.
         """
+        await self._folders.ensure(self._here(ino))
+        return self._here(ino)  # perhaps removed during the wait
+
+    def _here(self, ino: int) -> Inode:
         inode = self._state.inodes.get(ino)
         if inode.parent == NOWHERE:
-            raise FileNotFoundError(errno.ENOENT, "the folder has been removed")
-        await self._folders.ensure(inode)
-        if inode.parent == NOWHERE:  # removed during the wait
             raise FileNotFoundError(errno.ENOENT, "the folder has been removed")
         return inode
 
     async def lookup(self, parent: int, name: bytes) -> Attr:
         """Return the stat fields of an entry, and add 1 to the kernel's lookup count of its inode.
 
-        Raises FileNotFoundError if the entry does not exist, and the errors of `folder`.
+        Raises FileNotFoundError if the entry does not exist, and the errors of `folder`. If the
+        folder cannot be listed because the service gives no answer, look among the known entries.
         """
         state = self._state
         wanted = state.existing_name(name)
-        folder = await self.folder(parent)
+        unanswered = await self._folders.ensure_if_reachable(self._here(parent))
+        folder = self._here(parent)
+        if unanswered is not None and state.inodes.child(folder.ino, wanted) is None:
+            raise unanswered
         inode = self.named(folder, wanted)
         state.inodes.remember(inode.ino)
         return self.attr(inode)
@@ -125,7 +130,7 @@ class Namespace:
         state = self._state
         inode = state.inodes.get(ino_of(number))
         if inode.ino != ROOT and inode.parent != NOWHERE and not state.local(inode.ino):
-            await self._folders.ensure(state.inodes.get(inode.parent))
+            await self._folders.ensure_if_reachable(state.inodes.get(inode.parent))
         return self.attr(inode, number)
 
     # ---- listing ----

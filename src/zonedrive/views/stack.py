@@ -331,7 +331,7 @@ class FileSystem:
             return await self._virtual.open(ino, flags, pid)
         inode = self._state.kernel.inode(self._state.inodes, ino)
         if inode.parent != NOWHERE and not self._state.local(inode.ino):
-            await self._folders.ensure(self._state.inodes.get(inode.parent))
+            await self._folders.ensure_if_reachable(self._state.inodes.get(inode.parent))
         await self._file_prefetch.wait_for_prefetch(inode.ino)
         self._state.supersede(inode)
         self._state.kernel.inode(self._state.inodes, ino)

@@ -425,10 +425,13 @@ class StatusReport:
             raise NotADirectoryError(name)
         if isinstance(above, Node):
             return await above.child(name)
-        await self._folders.ensure(above)
-        return self._state.inodes.child(above.ino, name) or self._virtual.root(
+        unanswered = await self._folders.ensure_if_reachable(above)
+        found = self._state.inodes.child(above.ino, name) or self._virtual.root(
             above.ino, name.encode("utf-8", "surrogatepass")
         )
+        if found is None and unanswered is not None:
+            raise unanswered
+        return found
 
     def _virtual_place(self, path: str, node: Node) -> Place:
         state = node.sync_state()

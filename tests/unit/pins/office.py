@@ -95,6 +95,10 @@ class Office:
             self.state.inodes.update(folder, listed=True)
         self.state.listing_merged.notify(folder.ino)
 
+    async def refresh_path(self, folder: Inode, newer_than_ns: int) -> None:
+        """Simulate `DirectoryCache.refresh_path`; the folders above are always listed."""
+        await self.refresh(folder, newer_than_ns)
+
     def taken(self) -> list[int]:
         """Return the listings since the last call."""
         listed, self.listed = self.listed, []

@@ -38,7 +38,7 @@ DISK = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
 
 
 class LocalNames:
-    """The names that the setting `local_only` matches, and those of conflict copies of such files."""
+    """The names that the setting `local_only` matches, also as those of conflict copies."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._pattern = re.compile("|".join(map(fnmatch.translate, patterns)))

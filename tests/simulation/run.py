@@ -1194,8 +1194,7 @@ class Run:
         a connection, although there was time to fetch them.
         """
         pins = (await machine.perform(partial(machine.command, "pins")))["pins"]
-        is_small = "cache_size=100000" in self.scenario.options  # no room for some files
-        if self._is_spoiled(machine) or is_small or not (pins or self._pinned[machine.name]):
+        if self._is_spoiled(machine) or self._is_small or not (pins or self._pinned[machine.name]):
             return []
         # What a disk has lost after it was fetched is noticed by the next check of all pins.
         await trio.sleep(PINNED_S + (RECHECK_S if machine.disk.had_trouble else 0))
@@ -1241,7 +1240,7 @@ class Run:
         machine.service.link.recheck()
         found = []
         uncached = {"remote", "conflict"}  # states of files whose content need not be here
-        if self._is_spoiled(machine):
+        if self._is_spoiled(machine) or self._is_small:
             uncached.add("cached")
         for path in sorted(before.keys() | after.keys()):
             one, other = before.get(path), after.get(path)
@@ -1263,6 +1262,11 @@ class Run:
     def _is_spoiled(self, machine: Machine) -> bool:
         """Return True if another program changes the cache of a machine."""
         return any(step.who == f"{machine.name}%" for step in self.scenario.steps)
+
+    @property
+    def _is_small(self) -> bool:
+        """True if a cache may have no room for all files, so that reading one removes another."""
+        return "cache_size=100000" in self.scenario.options
 
     async def _shown(self, machine: Machine) -> dict[str, tuple[object, ...]]:
         """Return content, id, state, mode, size and time of all that a machine shows, by path."""

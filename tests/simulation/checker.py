@@ -322,6 +322,10 @@ class RecordedWorld(World):
             self._told_s[key] = max(made_s, self._told_s.get(key, made_s))
             self._heard_s[key] = trio.current_time()
 
+    def forget_listings(self, who: str) -> None:
+        """Forget what a machine has listed, because it may have lost these listings."""
+        self._listings = {key: got for key, got in self._listings.items() if key[0] != who}
+
     def note_failure(self, what: str) -> None:
         """Note that a machine got no answer of the request `what` (method and target)."""
         if versions := VERSIONS.match(what):

@@ -904,6 +904,7 @@ class Run:
 
     def _lose_power(self, name: str) -> None:
         self.claims.forget(name)
+        self.world.forget_listings(name)
         self._pinned.pop(name, None)
         for program in self._programs_of(name):
             program.has_lost_power = True
@@ -1004,6 +1005,7 @@ class Run:
         else:
             machine.bring_back()
         self.claims.restored(machine.name)
+        self.world.forget_listings(machine.name)
         self._pinned.pop(machine.name, None)
         for program in self._programs_of(machine.name):
             program.is_restored = True

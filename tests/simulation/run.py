@@ -111,6 +111,7 @@ REPLACING = {
     "save_over", "save_renamed_open", "aside", "aside_for_a_moment", "rename", "swap",
     "move_folder", "save_beside_backup", "save_unchanged",
 }  # fmt: skip
+STOPPING = {"restart", "log_off", "bring_back", "damage", "profile"}  # a machine, in order
 BACKUP = "~"
 SHOWN = re.compile(r"~[0-9a-f]{8}(?=\.|$)")  # of a file whose name a local-only file has
 DAMAGED = re.compile(r"(?<=\.)damaged-[\d-]+")  # in the name of a database that was set aside
@@ -878,10 +879,13 @@ class Run:
                 await machine.perform(kernel.close, descriptor)
 
     def _has_torn_bytes(self) -> bool:
-        """Return True if a power cut may have changed bytes, without any sign of that."""
+        """Return True if a file may have bytes that no program wants, without any sign of that."""
         verbs = {step.verb for step in self.scenario.steps}
         is_plain = "encrypt=no" in self.scenario.options or "save_shorter" in verbs
-        return "power" in verbs and is_plain
+        # A machine that is stopped closes the files of its programs, also between two writes.
+        is_stopped = not STOPPING.isdisjoint(verbs)
+        is_cut_off = any(each.done["ENOTCONN"] for each in self._programs.values())
+        return ("power" in verbs and is_plain) or (is_stopped and is_cut_off)
 
     async def _revive(self, machine: Machine) -> None:
         """Start a dead machine; it may die again on the way."""

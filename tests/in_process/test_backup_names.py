@@ -280,6 +280,30 @@ def test_a_coworker_renames_a_file_that_was_saved_beside_a_backup(desk: Mounted)
     assert (desk.root / "notes.txt~").read_bytes() == content
 
 
+@pytest.mark.parametrize("is_saved", [False, True], ids=["renamed", "saved"])
+def test_a_coworker_gives_the_name_of_a_new_file_to_the_file_behind_a_backup(
+    desk: Mounted, before: str, is_saved: bool
+) -> None:
+    """The new file becomes a conflict copy, and the backup keeps its content."""
+    content = desk.zone.read("notes.txt")
+    desk.allow("conflict copy", "planned again", "moved by a coworker")
+    with desk.paused():
+        (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
+        if is_saved:
+            (desk.root / "notes.txt").write_bytes(b"edited\n")
+        (desk.root / "other.txt").write_bytes(b"new\n")
+        desk.zone.move("notes.txt", "other.txt")
+    desk.sync()
+    assert desk.zone.entry_id("other.txt") == before
+    versions = [content, b"edited\n"] if is_saved else [content]
+    assert len(desk.zone.versions("other.txt")) == len(versions)
+    assert desk.zone.read("other.txt") == versions[-1]
+    (copy,) = {*desk.zone.listing()} - SEEDED - {"other.txt"}
+    assert "conflict" in copy
+    assert desk.zone.read(copy) == b"new\n"
+    assert (desk.root / "notes.txt~").read_bytes() == content
+
+
 @pytest.mark.parametrize("name", ["report.md~", ".report.md.swp"])
 @pytest.mark.mount("refresh=1")
 def test_a_file_that_never_leaves_this_machine_brings_no_folder_back(

@@ -510,7 +510,7 @@ def _replace(state: LocalState, inode: Inode, target: Inode, *, local: bool) -> 
 def _park(state: LocalState, inode: Inode) -> None:
     """Park a file that got a local-only name: send no change of its entry to the service."""
     state.intents.park(inode.ino, inode.revision)
-    state.moved_parked.discard(inode.ino)
+    state.moved_entries.pop(inode.ino, None)
 
 
 def _place(

@@ -88,7 +88,9 @@ class LocalState(Stores):
         self.paused_uploads: set[int] = set()  # with an upload that a pause interrupts
         self.unverified_after_crash: set[tuple[int, int]] = set()  # with generation; may be torn
         self.refusals = RejectedChanges()
-        self.moved_parked: set[int] = set()  # parked files whose entry a coworker has moved
+        # By inode: the remote folder and name that a listing shows, if the recorded place is older
+        # because the file is or was parked.
+        self.moved_entries: dict[int, tuple[str, str]] = {}
         # By inode and generation: bytes that a program has or may have synced with their record.
         self.durable: set[tuple[int, int]] = set()
         self.superseded: list[tuple[int, int]] = []  # part of `durable` that newer records replace

@@ -455,6 +455,8 @@ class Merge:
             # coworker has moved the entry, the upload of the new file also moves the file.
             self._note_parked(inode, entry.name)
             place, mark = {}, 0  # `seen` is 0, so the next listing calls `_note_parked` again
+        else:
+            self._state.moved_entries.pop(inode.ino, None)
         if local & (Local.CONTENT | Local.GONE) or (inode.local and inode.generation):
             # The base of the edit is kept, so that another version since then is noticed.
             self._inodes.update(inode, **place)
@@ -482,11 +484,14 @@ class Merge:
     def _note_parked(self, inode: Inode, name: str) -> None:
         """Record whether a coworker has moved the entry of a parked file (see `sync.planner`)."""
         state = self._state
-        if (self._folder.remote_id, name) == (inode.remote_parent, inode.remote_name):
-            state.moved_parked.discard(inode.ino)
-        elif inode.ino not in state.moved_parked:
-            state.moved_parked.add(inode.ino)
-            state.intents.changes.notify()
+        place = self._folder.entry_id, name
+        if place == (inode.remote_parent, inode.remote_name):
+            state.moved_entries.pop(inode.ino, None)
+        else:
+            is_known = inode.ino in state.moved_entries
+            state.moved_entries[inode.ino] = place
+            if not is_known:
+                state.intents.changes.notify()
 
     def _forget_places_below(self, inode: Inode) -> None:
         """Forget last known places that contradict the listing, which shows `inode` in the folder.

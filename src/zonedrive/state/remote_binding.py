@@ -102,7 +102,7 @@ def release(state: LocalState, parked: Inode) -> None:
     with state.transaction():
         state.inodes.update(parked, remote_id=None, remote_parent=None, remote_name=None)
         state.intents.drop(parked.ino)
-    state.moved_parked.discard(parked.ino)
+    state.moved_entries.pop(parked.ino, None)
 
 
 def hand_over(
@@ -123,6 +123,8 @@ def hand_over(
             state.inodes.unlink(old)
             state.intents.drop(old.ino)
         state.inodes.update(new, **identity)
+        if (moved_to := state.moved_entries.pop(old.ino, None)) is not None:
+            state.moved_entries[new.ino] = moved_to
         state.intents.conflicts.resume(new.ino, new.zone, new.entry_id)
         state.intents.set_base(new.ino, base)
         if state.is_elsewhere(new):  # the old file's rename to this place was never sent

@@ -424,6 +424,7 @@ def follow_move(state: LocalState, inode: Inode, folder: Inode, above: str, foun
         end_conflict_if_renamed(state, inode, found.name)
         state.inodes.move(inode, folder.ino, name)
         state.inodes.update(inode, remote_parent=above, remote_name=found.name)
+        state.moved_entries.pop(inode.ino, None)
         state.inodes.recent_writes.add(inode.zone, found.id)  # older listings lack the entry
         for each in state.inodes.get_all({old, folder.ino}):
             state.inodes.update(each, mtime_ns=now, ctime_ns=now)

@@ -155,7 +155,7 @@ class Executor:
                 await require_deletion(self._service, parked.zone, missing)
                 self._accept_deletion(parked)
                 return
-        if planned.is_current and parked.ino in state.moved_parked:
+        if planned.is_current and parked.ino in state.moved_entries:
             remote_binding.release(state, parked)
             self._folders.forget()  # a listing shows the entry at its new place
         elif planned.is_current:

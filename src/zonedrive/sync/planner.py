@@ -402,7 +402,7 @@ class InodeViews:
             inside=inside,
             toward=() if above is None else self._inside(above, chains),
             local=inode.local,
-            moved=ino in state.moved_parked,
+            moved=ino in state.moved_entries,
             left=None if intent is None else intent.left,
         )
 

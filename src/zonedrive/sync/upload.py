@@ -460,11 +460,14 @@ class Uploader:
         inos = {ino for local, ino in inodes.marked(folder.ino).items() if fits(local)}
         inos.add(inodes.children(folder.ino).get(safe(name), inode.ino))
         inos |= {each.ino for each in self._state.leaving.at(folder, name)}
-        place = folder.zone, folder.remote_id, name
+        place = folder.remote_id, name
+        moved = {ino for ino, shown in self._state.moved_entries.items() if shown == place}
         return [
             each
-            for each in inodes.get_all(inos - {inode.ino})
-            if (each.zone, each.remote_parent, each.remote_name) == place
+            for each in inodes.get_all((inos | moved) - {inode.ino})
+            if each.zone == folder.zone
+            and (each.ino in moved or (each.remote_parent, each.remote_name) == place)
+            and each.remote_id is not None
         ]
 
     async def _look_at(self, inode: Inode) -> Entry | None:

@@ -245,13 +245,13 @@ def test_a_coworker_moves_the_entry_of_a_parked_file(state: LocalState) -> None:
     """The outbox is notified once, and not at all of an entry that stays at its place."""
     inode = park(state, zone_of(state), "a", "root")
     notified = list[bool]()
-    state.intents.changes.add(lambda: notified.append(inode.ino in state.moved_parked))
+    state.intents.changes.add(lambda: notified.append(inode.ino in state.moved_entries))
     for folder, name, moved in (
         ("root", "a", False), ("root", "b", True), ("f", "a", True), ("root", "a", False)
     ):  # fmt: skip
         listed = Inode(7, ROOT, "f", Kind.FOLDER, remote_id=folder)
         Merge(state, listed, 0, lambda: True)._note_parked(inode, name)
-        assert (inode.ino in state.moved_parked) == moved
+        assert (inode.ino in state.moved_entries) == moved
     assert notified == [True]
 
 

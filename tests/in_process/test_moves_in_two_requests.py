@@ -1,7 +1,7 @@
 """Profiles whose service renames and moves an entry by two requests."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from tests.harness.fake_service import Node
 from tests.harness.partial_profile import COMBINED, profile_without
 from tests.harness.virtual_mount import VirtualMount
+from tests.in_process.test_folded_names import nfc
 from zonedrive.sandbox.errors import ApiError
 
 
@@ -127,3 +128,19 @@ def test_a_move_whose_second_request_fails(
     assert [desk.zone.entry_id(path) for path in there] == [identity] * len(there)
     for folder in ("a", "b"):
         assert set(desk.names(desk.root / folder)) == set(desk.zone.listing(folder))
+
+
+@pytest.mark.parametrize("key", [str.lower, nfc])
+@pytest.mark.parametrize("target", ["a/E\u0301.txt", "b/E\u0301.txt"], ids=["rename", "move"])
+def test_a_move_whose_answer_has_another_name(
+    desk: VirtualMount, target: str, key: Callable[[str], str]
+) -> None:
+    """The service stores names in another form; the move ends with this name."""
+    desk.deployment.world.key = desk.deployment.world.stored = key
+    desk.zone.write("a/x", b"moved")
+    desk.names(desk.root / "a")
+    (desk.root / "a/x").rename(desk.root / target)
+    answer = desk.command("sync", timeout=60)
+    assert (answer["exit"], answer["failed"]) == (0, [])
+    folder, _, name = target.partition("/")
+    assert desk.zone.read(f"{folder}/{key(name)}") == b"moved"

@@ -345,18 +345,21 @@ async def move_entry(
         return await change("move")
     entry = await present()  # an earlier attempt or another user may have done one of the steps
     is_partial = False
+    stored = name  # the name as the service stores it
     try:
         for _ in range(STEPS):
-            is_renamed, is_moved = entry.name == name, entry.parent_id == parent_id
+            is_renamed, is_moved = entry.name in (name, stored), entry.parent_id == parent_id
             if is_renamed and is_moved:
                 return entry
             if is_renamed or is_moved:
                 entry = await change("move" if is_renamed else "rename")
+                stored = stored if is_renamed else entry.name or name
             else:
                 for needed in ("rename", "move"):
                     profile.operation(needed, folder=entry.folder)  # raise before the first step
                 try:
                     entry = await change("rename")
+                    stored = entry.name or name
                 except AlreadyExists:  # the new name is taken in the old folder
                     entry = await change("move")
             is_partial = True

@@ -311,3 +311,22 @@ def test_where_the_former_name_is_in_use_a_refused_rename_waits(desk: Mounted) -
         assert new.read_bytes() == world.SEED["big.bin"]
     desk.sync()
     assert desk.zone.read("renamed.bin") == world.SEED["big.bin"]
+
+
+@pytest.mark.mount("settle=0", "refresh=1")
+@pytest.mark.parametrize("kind", ["long", "second"])
+def test_a_refused_rename_goes_back_to_a_name_with_a_mark(desk: Mounted, kind: str) -> None:
+    """The entry is shown as before, although its name on the service cannot be used here."""
+    name = {"long": "x" * 300 + ".txt", "second": "a\tb.txt"}[kind]
+    if kind == "second":
+        desk.zone.write("a\u2409b.txt", b"other")
+        eventually(lambda: "a\u2409b.txt" in desk.names(desk.root), what="the first one shows")
+    before = {*desk.names(desk.root)}
+    desk.zone.write(name, b"by Bob")
+    eventually(lambda: {*desk.names(desk.root)} - before, what="the entry shows")
+    (shown,) = {*desk.names(desk.root)} - before
+    with refusing(desk, 403, "PUT"):
+        (desk.root / shown).rename(desk.root / "new.txt")
+        eventually(lambda: shown in desk.names(desk.root), what="the rename is undone")
+        assert (desk.root / shown).read_bytes() == b"by Bob"
+        told_once(desk, "new.txt")

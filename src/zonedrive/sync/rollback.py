@@ -19,7 +19,7 @@ from zonedrive.state import conflicts, local_operations, remote_operations
 from zonedrive.state.inode import ROOT, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.names import fits, is_aside, safe
+from zonedrive.state.names import fits, is_aside, local_name, safe
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.translation import marked
 
@@ -148,7 +148,12 @@ class Rollback:
         while ahead:
             each = ahead.pop()
             folder = inodes.by_remote(each.zone, each.remote_parent or "")
-            name = safe(each.remote_name or "")
+            name = ""
+            if folder is not None and each.remote_name:
+                shown = safe(each.remote_name)
+                other = inodes.child(folder.ino, shown)
+                stays = other is not None and other is not each and self._stays(other)
+                name = local_name(each.remote_name, each.entry_id, {shown} if stays else ())
             if is_aside(each.remote_name):
                 folder, name = inodes.find(inode.parent), inode.name
             if folder is None or not folder.is_folder or not name or not fits(name):
@@ -161,6 +166,11 @@ class Rollback:
                 return None
             ahead.append(other)
         return way if self._leads_up(way) else None
+
+    def _stays(self, inode: Inode) -> bool:
+        """Return True if the service shows the inode's entry under the inode's name."""
+        intent = self._state.intents.get(inode.ino)
+        return not inode.is_new and (intent is None or not intent.concerns_name)
 
     def _movable(self, inode: Inode | None) -> Intent | None:
         """Return the intent of an inode whose move was certainly not sent yet, or None."""

@@ -26,6 +26,7 @@ _END = r"(?![-/\w]|\.\w)"  # of a word
 _MESSAGES = (
     "there is no room for it: cache_size or the disk is too small",
     "a program still has it open for writing",
+    "a program still reads the removed file",
 )
 """Messages without placeholders that name a command or a setting; replaced like a remedy."""
 
@@ -131,6 +132,7 @@ def _rows() -> list[tuple[str, str, str]]:
         (r"^there is no room for it: cache_size",
          _("There is no room for it. Allow more in the settings, or free space on the disk."), ""),
         (r"^a program still has it open", _("A program still has it open for writing."), ""),
+        (r"^a program still reads the removed file", _("A program still reads it."), ""),
         (r"^correct that line",
          _("Correct that line of the file, or move the file away."), EDIT),
         (r"^if you cannot, use another --account",

@@ -120,7 +120,7 @@ def _report_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
 
 
 class Held:
-    """Tracker of files whose upload waits until a program closes them."""
+    """Tracker of files whose upload or removal waits until a program closes them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -145,7 +145,7 @@ class Held:
 
 
 def _waits_for(path: str) -> str:
-    programs = mountpoint.writers(Path(path))
+    programs = mountpoint.holders(Path(path))
     named = programs[:PROGRAMS] or ["a program"]
     if len(programs) > PROGRAMS:  # child processes have it open, too
         named.append(count(len(programs) - PROGRAMS, "more program"))

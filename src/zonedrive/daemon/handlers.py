@@ -475,7 +475,7 @@ class Commands:
                 "changes": work["changes"],
                 "bytes": work["bytes"] - work["sent"],
             }
-            paths = self._report.held(roots, HELD) if work["open"] else []
+            paths = self._report.held(roots, HELD) if work["held"] else []
             took = time.perf_counter() - begun  # with many changes, the counts take long
             folder = self._session.folder
             held = [os.fspath(folder / path) for path in paths]

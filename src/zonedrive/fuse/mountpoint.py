@@ -31,6 +31,7 @@ PROBE_SECONDS = 10.0
 
 DETACH_SECONDS = 30.0
 ABORT_SECONDS = 5.0
+REMOVED = b" (deleted)"  # at the end of a link in /proc/PID/fd to a removed file
 
 _MNT_FORCE, _UMOUNT_NOFOLLOW = 1, 8  # flags of umount2(2)
 
@@ -375,18 +376,22 @@ def users(path: Path) -> list[str]:
     return _programs(uses)
 
 
-def writers(path: Path) -> list[str]:
-    """Return the programs, as `name (pid)`, that have the file at `path` open for writing."""
-    wanted = os.fsencode(path)
+def holders(path: Path) -> list[str]:
+    """Return the programs, as `name (pid)`, that have the file at `path` open for writing.
 
-    def writes(process: Path) -> bool:
-        return any(
-            os.fsencode(link.readlink()) == wanted
-            and _is_for_writing(process / "fdinfo" / link.name)
-            for link in (process / "fd").iterdir()
-        )
+    Also return those that have a removed file of this path open.
+    """
+    wanted, removed = os.fsencode(path), os.fsencode(path) + REMOVED
 
-    return _programs(writes)
+    def holds(process: Path) -> bool:
+        for link in (process / "fd").iterdir():
+            target = os.fsencode(link.readlink())
+            is_open = target == wanted and _is_for_writing(process / "fdinfo" / link.name)
+            if is_open or target == removed:
+                return True
+        return False
+
+    return _programs(holds)
 
 
 def _programs(chosen: Callable[[Path], bool]) -> list[str]:

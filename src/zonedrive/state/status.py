@@ -222,8 +222,12 @@ class Status:
 
     def _delay(self, intent: Intent, blocked: Mapping[int, Exception]) -> str | None:
         """Return the reason why an upload without an error of its own is delayed, or None."""
-        if intent.held and not intent.gone:
-            return "a program still has it open for writing"
+        if intent.held:
+            return (
+                "a program still reads the removed file"
+                if intent.gone
+                else "a program still has it open for writing"
+            )
         failure = self._local_failure(intent) or blocked.get(intent.ino)
         return None if failure is None else causes.line_of(failure)
 

@@ -183,9 +183,9 @@ class StatusReport:
         renames and removals. `bytes` is the size of all local bytes. `uploading` counts the running
         uploads, and `sent` is the number of bytes that they have sent. `failed` counts the failed
         changes, and `causes` has the number of failed changes for each cause. `open` counts files
-        that a program may still write to, and `paused` is True while uploads are paused. `under`
-        limits the counts to these inodes and everything below them. The result contains no file
-        names.
+        that a program may still write to, and `held` also removed files that a program still reads.
+        `paused` is True while uploads are paused. `under` limits the counts to these inodes and
+        everything below them. The result contains no file names.
         """
         intents = self._below(under)
         running = self._dispatcher.running
@@ -198,14 +198,15 @@ class StatusReport:
             "causes": causes.count(intent.cause for intent in intents),
             "paused": self.pause is not None,
             "open": sum(intent.held and not intent.gone for intent in intents),
+            "held": sum(intent.held for intent in intents),
         }
 
     def held(self, under: Iterable[int] | None, most: int) -> list[str]:
-        """Return at most `most` paths of changed files that a program may still write to.
+        """Return at most `most` paths of changed or removed files that a program has open.
 
         `under` limits the files to these inodes and everything below them.
         """
-        found = (one.ino for one in self._below(under) if one.held and not one.gone)
+        found = (one.ino for one in self._below(under) if one.held)
         return [self.path(ino) for ino in itertools.islice(found, most)]
 
     def waiting(self) -> set[int]:

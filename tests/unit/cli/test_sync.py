@@ -52,7 +52,7 @@ def test_many_open_files_are_a_few_lines() -> None:
 
 def test_many_programs_are_a_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shell and its child processes can have the same file open."""
-    monkeypatch.setattr(mountpoint, "writers", lambda path: [f"sh ({pid})" for pid in range(5)])
+    monkeypatch.setattr(mountpoint, "holders", lambda path: [f"sh ({pid})" for pid in range(5)])
     clock = Clock()
     held, one = Held(clock), {"held": ["/m/a"]}
     held.at(one)
@@ -70,12 +70,28 @@ def test_readers_of_an_open_file_are_not_named(tmp_path: Path) -> None:
         writer = subprocess.Popen(["sleep", "60"], stdout=writing)
     try:
         expected = [f"sleep ({writer.pid})"]
-        eventually(lambda: mountpoint.writers(path) == expected, what="it is found")
-        assert mountpoint.writers(tmp_path / "another") == []
+        eventually(lambda: mountpoint.holders(path) == expected, what="it is found")
+        assert mountpoint.holders(tmp_path / "another") == []
     finally:
         for process in (readers, writer):
             process.kill()
             process.wait()
-    assert mountpoint.writers(path) == []
+    assert mountpoint.holders(path) == []
     with path.open("ab"):
-        assert f"({os.getpid()})" not in str(mountpoint.writers(path)), "oneself is no other"
+        assert f"({os.getpid()})" not in str(mountpoint.holders(path)), "oneself is no other"
+
+
+def test_a_reader_of_a_removed_file_is_named(tmp_path: Path) -> None:
+    """The removal waits for any program that has the file open."""
+    path = tmp_path / "a file"
+    path.touch()
+    with path.open("rb") as reading:
+        reader = subprocess.Popen(["sleep", "60"], stdin=reading)
+    try:
+        assert mountpoint.holders(path) == []
+        path.unlink()
+        expected = [f"sleep ({reader.pid})"]
+        eventually(lambda: mountpoint.holders(path) == expected, what="it is found")
+    finally:
+        reader.kill()
+        reader.wait()

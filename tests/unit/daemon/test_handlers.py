@@ -73,7 +73,7 @@ class Report:
         sent = sum(one.get("sent", 0) for one in self.uploads)
         self.counted()
         is_open = sum(bool(one.get("held")) for one in self.uploads)
-        return {**self.left(), "sent": sent, "open": is_open}
+        return {**self.left(), "sent": sent, "open": is_open, "held": is_open}
 
     def held(self, under: list[int], most: int) -> list[str]:
         return [one["path"] for one in self.uploads if one.get("held")][:most]

@@ -128,15 +128,16 @@ def test_the_refusal_of_another_change_is_told(state: LocalState) -> None:
     assert (upload["state"], upload["error"]) == ("pending", "no new folders; ask a manager")
 
 
-def test_a_removed_file_that_is_open_waits_for_nothing(state: LocalState) -> None:
-    """Only the writer of content delays an upload."""
+def test_a_removed_file_that_is_open_waits_for_its_reader(state: LocalState) -> None:
+    """The removal is sent when the program closes the file."""
     file = add(state, zone_of(state).ino, "a", remote_id="1")
     with state.transaction():
         state.inodes.unlink(file, tombstone=True)
         state.intents.gone(file.ino, 0)
         state.intents.hold(file.ino)
     (upload,) = answer(state, most=5)["uploads"]
-    assert (upload["error"], upload["change"]) == (None, "removed")
+    said = "a program still reads the removed file"
+    assert (upload["error"], upload["change"]) == (said, "removed")
 
 
 def test_the_most_urgent_changes_are_shown(state: LocalState) -> None:

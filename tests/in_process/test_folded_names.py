@@ -10,9 +10,11 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.harness import world
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
 from tests.in_process.test_entry_states import virtual
+from tests.in_process.test_lost_replies import lost_upload
 
 SAID = "replaced the version"
 BOB, ALICE = b"Bob's version\n", b"Alice's version\n"
@@ -299,3 +301,35 @@ def test_an_exchange_of_names_with_other_spellings(
     desk.sync()
     assert (desk.zone.entry_id("TWO"), desk.zone.entry_id(last)) == (ids["one"], ids["two"])
     assert {last, "TWO"} <= set(desk.names(desk.root)) == set(desk.zone.listing())
+
+
+@pytest.mark.mount("settle=0")
+@pytest.mark.parametrize("key", [str.lower, nfc])
+@pytest.mark.parametrize("change", ["nothing", "unlink", "rename", "kill"])
+def test_a_new_file_whose_reply_is_lost_is_sent_once(
+    desk: Mounted, key: Callable[[str], str], change: str
+) -> None:
+    """The upload is found under the name that the service has stored."""
+    fold(desk, key, stored=True)
+    name = "Ne\u0301w.txt"
+    desk.names(desk.root)
+    with lost_upload(desk, name, ALICE):
+        match change:
+            case "unlink":
+                (desk.root / name).unlink()
+            case "rename":
+                (desk.root / name).rename(desk.root / "other.txt")
+            case "kill":
+                desk.kill()
+                desk.mount()
+    desk.sync()
+    there = {*desk.zone.listing()} - {*world.SEED} - {"docs", "empty"}
+    match change:
+        case "unlink":
+            assert there == set()
+        case "rename":
+            assert there == {"other.txt"}
+            assert len(desk.zone.versions("other.txt")) == 1
+        case _:
+            assert there == {key(name)}
+            assert len(desk.zone.versions(key(name))) == 1

@@ -529,10 +529,10 @@ class Reconciler:
         if entry.folder or folded(entry.name) != folded(request.name):
             return False
         known = self._state.inodes.by_remote(request.zone, entry.id)
-        return (
-            known is not None
-            and known.revision != entry.revision
-            and not differ_in_precision(known.revision, entry.revision)
+        if known is None:  # stored under another form of the name; the caller compares the bytes
+            return request.remote_id is None
+        return known.revision != entry.revision and not differ_in_precision(
+            known.revision, entry.revision
         )
 
     def _leave_to(self, inode: Inode, request: PendingRequest) -> None:

@@ -137,8 +137,8 @@ class Rollback:
 
         The moves include those of other inodes that now occupy a former place. The result maps each
         inode number to the inode, its target folder and its target name. An occupant with a
-        temporary remote name gets the place that `inode` leaves. Return None if a place is in use
-        or gone.
+        temporary remote name gets the place that `inode` leaves. A name gets a hash suffix (see
+        `names`) if an entry that stays there has it. Return None if a place is in use or gone.
         """
         inodes = self._state.inodes
         if is_aside(inode.remote_name):

@@ -1,5 +1,7 @@
 """Refused moves: entries return to the service's places together, or none of them does."""
 
+import re
+
 import pytest
 
 from tests.unit.sync.account import Account, stale
@@ -51,7 +53,7 @@ async def test_a_refused_move_to_another_folder(account: Account) -> None:
 
 @pytest.mark.parametrize("other", ["waits", "in flight", "asked", "stays"])
 async def test_a_place_that_another_entry_has(account: Account, other: str) -> None:
-    """The other entry returns as well, unless its own move may be done."""
+    """The other entry returns as well, unless its own move may be done, or it is there for good."""
     for name in ("a", "c"):
         account.bob.write(name, name.encode())
     async with account.running():
@@ -85,6 +87,12 @@ async def test_a_place_that_another_entry_has(account: Account, other: str) -> N
             assert account.left() == {}
             return
         before = tree(account)
+        if other == "stays":
+            await move(account, first)
+            (shown,) = tree(account).keys() - before.keys()
+            assert re.fullmatch("a~[0-9a-f]{8}", shown)
+            assert said(account) == [f"Zone/{shown}: the rename to 'b' was undone"]
+            return
         with pytest.raises(ZonedriveError):
             await move(account, first)
         assert tree(account) == before

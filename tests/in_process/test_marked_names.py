@@ -219,3 +219,46 @@ def test_a_zone_loses_its_mark_when_its_name_is_unique(desk: Mounted, change: st
         service.set_level(desk.zone.id, ALICE, Level.NONE)
     assert settled(desk, desk.path) == (["Other", ZONE] if change == "renamed" else [ZONE])
     assert desk.names(desk.path / ZONE) == ["in the second zone"]
+
+
+@pytest.mark.also_mounted
+@pytest.mark.mount("settle=600", "refresh=60")
+@pytest.mark.parametrize("is_exchange", [False, True], ids=["rename", "exchange"])
+def test_both_spellings_of_a_renamed_file_lead_to_one_file(
+    desk: Mounted, is_exchange: bool
+) -> None:
+    """The kernel does not keep the former file under the spelling that the rename used."""
+    (desk.root / "draft").write_bytes(b"first")
+    assert "draft" in desk.names(desk.root)
+    (desk.root / "draft").stat()
+    if is_exchange:
+        (desk.root / "a\tb").write_bytes(b"other")
+        desk.exchange(desk.root / "draft", desk.root / "a\tb")
+    else:
+        (desk.root / "draft").rename(desk.root / "a\tb")
+    eventually(lambda: (desk.root / "a\u2409b").read_bytes() == b"first", what="the new name shows")
+    (desk.root / "a\u2409b").rename(desk.root / "moved")
+    (desk.root / "a\u2409b").write_bytes(b"second")
+    assert (desk.root / "a\tb").read_bytes() == b"second"
+
+
+@pytest.mark.parametrize("more", [10, 5001], ids=["small", "large"])
+def test_a_mark_ends_when_its_name_is_unique(desk: Mounted, more: int) -> None:
+    """A save under the plain name is then the next version, also in a large folder."""
+    for number in range(more):
+        desk.zone.write(f"docs/n{number:05}", b"x")
+    desk.zone.write("docs/A", b"by Alice")
+    docs = desk.root / "docs"
+    eventually(lambda: "A" in desk.names(docs), what="the folder is listed")
+    desk.command("pause")
+    (docs / "A").rename(docs / "C")
+    desk.zone.write("docs/C", b"by Bob")
+    eventually(lambda: any(each.startswith("C~") for each in desk.names(docs)), what="the mark")
+    (docs / "C").rename(docs / "D")
+    desk.command("resume")
+    desk.sync()
+    eventually(lambda: "C" in desk.names(docs), what="the mark has ended", seconds=60)
+    (docs / "C").write_bytes(b"saved by Alice")
+    desk.sync()
+    assert desk.zone.read("docs/C") == b"saved by Alice"
+    assert desk.conflicts() == []

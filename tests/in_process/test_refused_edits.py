@@ -169,3 +169,74 @@ def test_the_user_makes_room_on_a_full_service(desk: Mounted) -> None:
     time.sleep(10)
     assert not desk.status()["uploads"]
     assert desk.zone.read("new.txt") == EDIT
+
+
+def protect(desk: Mounted, path: str, *, is_on: bool = True) -> None:
+    """Set or end the write protection of an entry as a coworker, and let the client list it."""
+    deployment = cast(VirtualMount, desk).deployment.world
+    deployment.protect(desk.zone.id, desk.zone.entry_id(path), writeProtected=is_on)
+    time.sleep(5)
+    desk.names((desk.root / path).parent)
+    time.sleep(5)
+
+
+def edit_while_protected(desk: Mounted) -> None:
+    """Write to a file that a coworker protects while it is open."""
+    desk.allow("refused")
+    with (desk.root / "notes.txt").open("r+b", buffering=0) as file:
+        file.read(1)
+        protect(desk, "notes.txt")
+        file.write(EDIT)
+
+
+@pytest.mark.mount("settle=0", "refresh=1")
+def test_an_edit_of_a_file_that_a_coworker_has_protected_is_given_up(desk: Mounted) -> None:
+    """The file can be removed here, and has the service's version again."""
+    edit_while_protected(desk)
+    assert desk.try_sync(seconds=20) == 1
+    (desk.root / "notes.txt").unlink()
+    eventually(lambda: (desk.root / "notes.txt").exists(), what="the file is here again")
+    assert (desk.root / "notes.txt").read_bytes() == NOTES
+
+
+@pytest.mark.mount("settle=0", "refresh=1")
+def test_the_end_of_a_protection_shows_on_an_edited_file(desk: Mounted) -> None:
+    """The file can be edited further, and the edit is sent."""
+    edit_while_protected(desk)
+    desk.command("pause")
+    protect(desk, "notes.txt", is_on=False)
+    (desk.root / "notes.txt").write_bytes(b"edited again\n")
+    desk.command("resume")
+    desk.sync()
+    assert desk.zone.read("notes.txt") == b"edited again\n"
+
+
+@pytest.mark.mount("settle=0", "refresh=1")
+@pytest.mark.parametrize("way", ["remove", "move", "remove the folder", "local"])
+def test_new_entries_can_leave_a_folder_that_a_coworker_has_protected(
+    desk: Mounted, way: str
+) -> None:
+    """The service refuses them, so that they would stay for ever."""
+    desk.allow("refused")
+    folder = desk.root / "docs"
+    desk.names(folder)
+    desk.command("pause")
+    (folder / "new.txt").write_bytes(EDIT)
+    (folder / "made").mkdir()
+    (folder / "local~").write_bytes(EDIT)
+    protect(desk, "docs")
+    desk.command("resume")
+    assert desk.try_sync(seconds=20) == 1
+    match way:
+        case "remove":
+            (folder / "new.txt").unlink()
+        case "move":
+            (folder / "new.txt").rename(desk.root / "new.txt")
+        case "remove the folder":
+            (folder / "made").rmdir()
+        case "local":
+            (folder / "local~").unlink()
+    with pytest.raises(PermissionError):
+        (folder / "report.md").unlink()
+    desk.try_sync(seconds=20)
+    assert ("new.txt" in desk.zone.listing()) == (way == "move")

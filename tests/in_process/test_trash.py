@@ -451,3 +451,24 @@ def test_an_entry_leaves_the_trash_after_its_folder(desk: Mounted) -> None:
     (trash / "report.md").rename(desk.root / "docs/report.md")
     assert desk.zone.read("docs/report.md") == world.SEED["docs/report.md"]
     assert left(desk) == []
+
+
+@pytest.mark.mount("settle=0", "refresh=1")
+@pytest.mark.parametrize("why", ["backup", "edit"])
+def test_a_folder_that_is_kept_for_local_files_is_restored(desk: Mounted, why: str) -> None:
+    """The restored folder and the kept one become one."""
+    desk.allow("deleted on the service")
+    folder = desk.root / "docs"
+    desk.names(folder)
+    if why == "edit":
+        desk.command("pause")
+    name = "report.md" if why == "edit" else "report.md~"
+    (folder / name).write_bytes(b"mine")
+    (former,) = delete(desk, "docs").values()
+    eventually(lambda: "2026" not in desk.names(folder), what="the folder is deleted here, too")
+    desk.command("restore", entries=["docs"], zone=desk.root.name)
+    desk.command("resume")
+    desk.sync()
+    eventually(lambda: "2026" in desk.names(folder), what="the content is back")
+    assert desk.zone.entry_id("docs") == former
+    assert (folder / name).read_bytes() == b"mine"

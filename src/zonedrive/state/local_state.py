@@ -91,6 +91,8 @@ class LocalState(Stores):
         # By inode: the remote folder and name that a listing shows, if the recorded place is older
         # because the file is or was parked.
         self.moved_entries: dict[int, tuple[str, str]] = {}
+        # By inode of a folder: its change counter when needless hash suffixes were last removed.
+        self.unmarked: dict[int, int] = {}
         # By inode and generation: bytes that a program has or may have synced with their record.
         self.durable: set[tuple[int, int]] = set()
         self.superseded: list[tuple[int, int]] = []  # part of `durable` that newer records replace

@@ -150,6 +150,8 @@ class Merge:
         yield from self._empty_large_folders(left)
         if len(fresh) > STEP or len(fresh) > len(self._seen):
             yield from inodes.loading(folder.ino)
+        if len(ids) > SORTED and self._may_unmark(answer):
+            yield from inodes.loading(folder.ino)
         if len(changed) + len(elsewhere) + len(fresh) + len(left) <= STEP:
             everything = sorted(changed + elsewhere + fresh, key=answer.ids.__getitem__)
             self._step(answer, everything, left, last=True)
@@ -244,7 +246,7 @@ class Merge:
                     self._update(inode, entry, inodes.rows.mark(answer.said(number)))
             self._add(answer, fresh)
             if last:
-                if len(answer.ids) <= SORTED:
+                if self._may_unmark(answer):
                     self._unmark()
                 self._note_times(appeared=bool(self.result.appeared))
                 inodes.update(folder, listed=True)
@@ -317,7 +319,7 @@ class Merge:
                 self._bind(inode, entry)
             if inode is not None:
                 met.append((number, inode, entry))
-            elif entry.name in ours or entry.name in pending_names:
+            elif entry.name in ours or (unanswered and folded(entry.name) in unanswered):
                 self.result.hidden[entry.name] = entry
             else:
                 fresh.append((number, entry))
@@ -404,6 +406,12 @@ class Merge:
                     self.result.gone.append((*old, inode.ino))
                 self.result.appeared += 1
 
+    def _may_unmark(self, answer: RawListing) -> bool:
+        """Return False for a large folder without a change since the last call of `_unmark`."""
+        ino = self._folder.ino
+        is_large = len(answer.ids) > SORTED
+        return not is_large or self._state.unmarked.get(ino) != self._inodes.changes(ino)
+
     def _unmark(self) -> None:
         """Remove the hash suffix (see `names`) from display names that are unique without it."""
         inodes, parent = self._inodes, self._folder.ino
@@ -422,6 +430,7 @@ class Merge:
             elif not inodes.has_name(parent, plain):
                 alone.append((inode, name, entry_id))
         self._give_names(alone, self._take_names(alone))
+        self._state.unmarked[parent] = inodes.changes(parent)
 
     def _take_back(self, name: str, *, to_folder: bool) -> None:
         """Free the display name `name` if a folder that is kept for local changes has this name.
@@ -447,7 +456,9 @@ class Merge:
 
     def _update(self, inode: Inode, entry: Entry, mark: int) -> None:
         local = self._state.local(inode.ino)
-        place = {"remote_parent": self._folder.remote_id, "remote_name": entry.name}
+        place: dict[str, object] = {
+            "remote_parent": self._folder.remote_id, "remote_name": entry.name,
+        }  # fmt: skip
         if inode.is_folder and inode.remote_parent != self._folder.remote_id:
             self._forget_places_below(inode)
         if local & Local.PARKED:
@@ -459,6 +470,9 @@ class Merge:
             self._state.moved_entries.pop(inode.ino, None)
         if local & (Local.CONTENT | Local.GONE) or (inode.local and inode.generation):
             # The base of the edit is kept, so that another version since then is noticed.
+            if inode.attributes != entry.attributes:
+                place["attributes"] = entry.attributes
+                self.result.attributes.append(inode.ino)
             self._inodes.update(inode, **place)
             return
         fields = {"type": entry.type, "sync": entry.sync, "attributes": entry.attributes}

@@ -26,7 +26,7 @@ from zonedrive.snapshot import Snapshot
 from zonedrive.state import local_operations
 from zonedrive.state.attributes import Attr
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
-from zonedrive.state.invalidation import InodeChanged
+from zonedrive.state.invalidation import EntryChanged, InodeChanged
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import is_respelled
 from zonedrive.state.open_file import Opened, ino_of
@@ -34,7 +34,7 @@ from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
 from zonedrive.sync.materialize import bring_bytes
 from zonedrive.vfs.files import Files
-from zonedrive.vfs.open_checks import require_changeable, require_writable
+from zonedrive.vfs.open_checks import require_changeable, require_unprotected, require_writable
 
 NOREPLACE, EXCHANGE = 1, 2  # flags of renameat2(2)
 CALL_BACK_S = 10.0  # seconds that a rename or removal waits for the file's upload to end
@@ -281,10 +281,10 @@ class Namespace:
         inode = named.value
         if inode.is_folder:
             raise IsADirectoryError(errno.EISDIR, "is a folder")
-        require_writable(folder, inode)
         await self.cancel_upload(inode, "delete")
         intent = state.intents.get(inode.ino)
         try:
+            require_unprotected(folder, inode)
             require_changeable(state.rules, inode)
             self.require_removable(inode)
         except (OSError, NotSupported):
@@ -339,7 +339,7 @@ class Namespace:
             raise NotADirectoryError(errno.ENOTDIR, "not a folder")
         if inode.kind is Kind.ZONE:
             raise PermissionError(errno.EPERM, "a zone cannot be removed here")
-        require_writable(folder, inode)
+        require_unprotected(folder, inode)
         require_changeable(state.rules, inode)
         self.require_removable(inode)
         await self.require_empty(inode)
@@ -381,7 +381,8 @@ class Namespace:
             raise FileExistsError(errno.EEXIST, "the name is taken")
         if flags & EXCHANGE and target is None:
             raise FileNotFoundError(errno.ENOENT, "nothing to exchange with")
-        require_writable(old_folder, new_folder, inode, *([target] if target else []))
+        require_unprotected(old_folder, inode)
+        require_writable(new_folder, *([target] if target else []))
         require_changeable(state.rules, inode, *([target] if target else []))
         operation = "rename" if old_folder is new_folder else "move"
         if flags & EXCHANGE:
@@ -406,6 +407,8 @@ class Namespace:
             local_operations.exchange(state, inode, target)
             state.invalidations.renamed(*new_place, *old_place)
             state.invalidations.renamed(*old_place, *new_place)
+            self._expire_respelled(old_folder, source, old_name)
+            self._expire_respelled(new_folder, wanted, new_name)
         elif target is not inode:
             await self.cancel_upload(inode, operation)
             self._require_movable(inode, new_folder, wanted, target)
@@ -428,6 +431,7 @@ class Namespace:
                 self._leave_lost_upload(inode, new_folder, wanted)
                 local_operations.rename(state, inode, new_folder, wanted, target)
                 state.invalidations.renamed(*old_place, *new_place)
+                self._expire_respelled(new_folder, wanted, new_name)
             except BaseException:  # also the end of the time that a rename may take
                 if not had_bytes and self._renaming[inode.ino] == 1:  # no other rename needs it
                     state.revert_to_remote(inode)  # deletes the copy that `bring_bytes` made
@@ -435,6 +439,11 @@ class Namespace:
             finally:
                 self._renaming[inode.ino] -= 1
                 self._renaming += Counter()  # drops the zeros
+
+    def _expire_respelled(self, folder: Inode, shown: str, name: bytes) -> None:
+        """Let the kernel look up a name again if programs can also use another spelling of it."""
+        if is_respelled(shown):
+            self._state.invalidations.put(EntryChanged(folder.ino, name))
 
     def _leave_lost_upload(self, inode: Inode, folder: Inode, name: str) -> None:
         """Detach the inode of a new entry from its unanswered request, before the entry is renamed.

@@ -27,6 +27,15 @@ def require_writable(*inodes: Inode) -> None:
         raise PermissionError(errno.EACCES, "write-protected on the service")
 
 
+def require_unprotected(folder: Inode, inode: Inode) -> None:
+    """Call `require_writable` for an entry that is to leave its folder.
+
+    An entry that the service does not have can leave a write-protected folder.
+    """
+    if not inode.is_new:
+        require_writable(folder, inode)
+
+
 def require_changeable(rules: Rules, *inodes: Inode) -> None:
     """Raise PermissionError (EACCES) if the user's access level forbids changing an entry."""
     if any(rules.are_against(inode) for inode in inodes):

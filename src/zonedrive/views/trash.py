@@ -33,7 +33,7 @@ from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
 from zonedrive.sync.reconcile import MAY_HAVE_ARRIVED
 from zonedrive.vfs.namespace import NOREPLACE, Namespace
-from zonedrive.vfs.open_checks import require_changeable, require_writable
+from zonedrive.vfs.open_checks import require_changeable, require_unprotected
 
 FOLDER_TRASHED = "its former folder is in the trash, too"
 PATIENCE_S = 10.0  # seconds to wait for pending uploads or deletions
@@ -80,14 +80,14 @@ class TrashOperations:
         inode = named.value
         if inode.kind is Kind.ZONE:
             raise PermissionError(errno.EPERM, "a zone cannot be removed here")
-        require_writable(folder, inode)
+        require_unprotected(folder, inode)
         require_changeable(self._state.rules, inode)
         if inode.is_folder:
             await self._folders.ensure(inode)
         conflicts = Snapshot(lambda: self._conflicts(inode))
         await self._all_sent(inode)
         # Again, because a user may be allowed to add a file, but not to remove it from the service.
-        require_writable(folder, inode)
+        require_unprotected(folder, inode)
         require_changeable(self._state.rules, inode)
         names.require_removable(inode)
         if not conflicts.is_current:
@@ -318,7 +318,8 @@ class TrashOperations:
         if folder is None:
             return
         there = inodes.child(folder.ino, local_name(entry.name, entry.id, ()))
-        if there is not None and there.remote_id != entry.id:
+        is_kept = there is not None and entry.folder and self._state.is_kept(there)
+        if there is not None and there.remote_id != entry.id and not is_kept:
             raise AlreadyExists("restoring: the name is taken")
 
     def known_folder(self, zone_id: str, entry_id: str) -> Entry | None:

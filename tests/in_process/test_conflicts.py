@@ -536,6 +536,22 @@ def test_equal_content_is_no_conflict(desk: Mounted) -> None:
     assert desk.status()["outbox"]["conflicts"] == 0
 
 
+@pytest.mark.mount("settle=0")
+@pytest.mark.parametrize("failed_for_s", [0, 60])
+def test_equal_content_that_cannot_be_compared_at_once(desk: Mounted, failed_for_s: int) -> None:
+    """Earlier failures of the upload do not cause a needless conflict copy."""
+    assert isinstance(desk, VirtualMount)
+    assert (desk.root / "notes.txt").read_bytes()
+    with desk.deployment.faulty(status=500, method="POST", path="^/api/zones/"):
+        (desk.root / "notes.txt").write_bytes(b"the same\n")
+        desk.loop.run(trio.sleep, failed_for_s)
+        desk.zone.write("notes.txt", b"the same\n")
+    with desk.deployment.faulty(status=500, times=6, method="GET", path="content"):
+        desk.sync(seconds=600)
+    assert copies(desk) == []
+    assert desk.status()["outbox"]["conflicts"] == 0
+
+
 @pytest.mark.mount("settle=600")
 def test_a_new_file_beside_a_coworkers_of_the_same_name(desk: Mounted) -> None:
     """If both created `plan.txt` at the same time, each finds both contents."""

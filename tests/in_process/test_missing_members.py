@@ -4,6 +4,7 @@ import pytest
 import trio
 
 from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
 from tests.in_process.test_entry_states import virtual
 from tests.in_process.test_precision import contents
 
@@ -81,3 +82,26 @@ def test_an_upload_that_cannot_be_found_is_not_sent_without_end(desk: Mounted) -
     (upload,) = desk.status()["uploads"]
     assert upload["state"] == "failed" and "save it again" in upload["error"]
     assert 4 <= sum(request.startswith("POST /api/zones/") for request in world.requests) < 20
+
+
+@pytest.mark.parametrize("outage", ["none", "errors", "full"])
+def test_an_upload_with_one_unusable_answer_is_found_soon(desk: Mounted, outage: str) -> None:
+    """The pauses after earlier failures of another kind do not delay the search for the file."""
+    desk.allow("refused by the service", "not sent, retry follows")
+    mount = virtual(desk)
+    world = mount.deployment.world
+    desk.names(desk.root)
+    world.is_full = outage == "full"
+    if outage == "errors":
+        desk.deployment.fault(status=500, method="POST", path="^/api/zones/")
+    (desk.root / "new.txt").write_text("one")
+    if outage != "none":
+        mount.loop.run(trio.sleep, 3600)
+    world.is_full = False
+    desk.deployment.heal()
+    world.unsaid["answer"] = {"size"}
+    eventually(lambda: desk.zone.find("new.txt") is not None, what="it arrives", seconds=600)
+    world.unsaid.clear()
+    mount.loop.run(trio.sleep, 15)
+    assert desk.status()["uploads"] == []
+    assert contents(desk, "new.txt") == ["one"]

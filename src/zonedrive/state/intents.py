@@ -18,8 +18,10 @@ the newer change stays in the row for the next delivery.
 import heapq
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
+from enum import Enum, auto
 
 import msgspec
 
@@ -53,6 +55,16 @@ LocalPlace = tuple[int, str]
 """Inode number of a folder, and the local name of a file in the folder."""
 
 
+class Failure(Enum):
+    """Kind of failure that is counted separately, see `IntentTable.count_failure`."""
+
+    COMPARISON = auto()  # a version on the service could not be read for a comparison
+    COPY = auto()  # the content of open files could not be copied before a deletion
+    UNLISTED_NAME = auto()  # the name is in use on the service, but not listed there
+    TEMPORARY_NAME = auto()  # the file has a temporary name on the service
+    UNUSABLE_REPLY = auto()  # the response to an upload was unusable, see `UnusableReply`
+
+
 class Intent(msgspec.Struct, frozen=True):
     """Local changes of one inode that the service does not have yet."""
 
@@ -65,7 +77,7 @@ class Intent(msgspec.Struct, frozen=True):
     gone: bool = False  # delete the entry; with `place`: no new file takes over the entry
     held: bool = False  # a program still has the file open; never True after a restart
     due_ns: int = 0  # earliest time to send (wall clock)
-    attempts: int = 0  # failed attempts
+    attempts: int = 0  # failed attempts, whatever their causes
     cause: Cause = Cause.NONE  # why the last attempt failed
     error: str = ""  # why the last attempt failed, in one line
     parked: bool = False  # the name is now local-only, and the entry keeps its old name
@@ -494,6 +506,7 @@ class IntentTable:
         self._database = database
         self._box = box or Clear()
         self._intents: dict[int, Intent] = {}
+        self._failures: dict[int, Counter[Cause | Failure]] = {}  # see `count_failure`; by inode
         self.changes: Observers[[]] = Observers()
         self.agenda = DueQueue()
         self.conflicts = ConflictLog(database, self._box)
@@ -698,6 +711,7 @@ class IntentTable:
         now = self._intents.get(intent.ino)
         if now is None:
             return
+        self._failures.pop(intent.ino, None)
         fields: dict[str, object] = {"attempts": 0, "cause": Cause.NONE, "error": ""}
         event = None
         if content and now.generation and now.generation == intent.generation and not now.held:
@@ -726,6 +740,25 @@ class IntentTable:
         with self.transaction():
             self._put(failed, Event.FAIL)
 
+    def count_failure(self, intent: Intent, kind: Cause | Failure) -> int:
+        """Count a failure, and return the number of failures of this kind with this failure.
+
+        The record of failed attempts has the total of all kinds, which says little about one kind:
+        for example, many attempts fail during an outage, and the first unclear reply comes after
+        it. The numbers are kept in memory, and are reset together with that record. After a restart
+        of the daemon, all recorded attempts count as failures with the recorded cause. If the inode
+        has been changed locally since `intent` was read, nothing is counted, and 1 is returned.
+        """
+        now = self._intents.get(intent.ino)
+        if now is None or now.seq != intent.seq:
+            return 1
+        if (counts := self._failures.get(now.ino)) is None:
+            counts = self._failures[now.ino] = Counter({now.cause: now.attempts})
+            if now.cause is Cause.UNCLEAR:  # perhaps because of unusable replies
+                counts[Failure.UNUSABLE_REPLY] = now.attempts
+        counts[kind] += 1
+        return counts[kind]
+
     def expedite(self, ino: int, now_ns: int) -> None:
         """Make the intent of an inode due at once, even if it is delayed after a failure.
 
@@ -745,6 +778,7 @@ class IntentTable:
         The intent gets the next `seq`, and its record of failed attempts is reset.
         """
         self._seq += 1
+        self._failures.pop(ino, None)
         self.changed_at = time.monotonic()
         old = self._intents.get(ino, Intent(ino, 0))
         new = msgspec.structs.replace(
@@ -769,6 +803,7 @@ class IntentTable:
 
     def _delete(self, ino: int, event: Event) -> None:
         self._remember(ino)
+        self._failures.pop(ino, None)
         self._database.execute("DELETE FROM intents WHERE ino = ?", (ino,))
         self._set(ino, None, event)
         self.changes.notify()

@@ -25,13 +25,13 @@ from zonedrive.model import Entry, Revision, are_of_equal_size, differ_in_precis
 from zonedrive.remote.service import Service
 from zonedrive.remote.wire.error_mapping import REMEDIES
 from zonedrive.state.inode import Inode
-from zonedrive.state.intents import Intent
+from zonedrive.state.intents import Failure, Intent
 from zonedrive.state.local_state import LocalState
 
 # Bytes. A version that is not cached is downloaded for a comparison up to this size: that takes
 # hardly longer than a request.
 COMPARED = 1 << 20
-COMPARISONS = 3  # failed attempts of an upload before a version counts as unreadable
+COMPARISONS = 3  # failed comparisons before a version counts as unreadable
 
 
 async def current_entry(service: Service, zone: str, remote_id: str) -> Entry | None:
@@ -227,16 +227,16 @@ class Comparer:
     async def require_unreadable(self, intent: Intent, found: Entry, wrong: Exception) -> None:
         """Return if `found` counts as unreadable; raise an error if a retry may succeed.
 
-        `wrong` is the error of a comparison with `found`. A temporary error of the service
-        (`Cause.SERVICE`) is raised again until the intent has failed COMPARISONS times. After that,
-        the entry is queried. If the query succeeds, the service works, and only this version is
-        unreadable. If the query fails, its error is raised. After any other error, the version
-        counts as unreadable at once.
+        `wrong` is the error of a comparison with `found`. After a temporary error of the service
+        (`Cause.SERVICE`), the entry is queried. If the query fails, its error is raised. If the
+        query succeeds, the service works, and the comparison is counted as failed. The first
+        COMPARISONS of these errors are raised again; after that, this version is unreadable. After
+        any other error, the version counts as unreadable at once.
         """
         if cause_of(wrong) is Cause.SERVICE:
-            if intent.attempts < COMPARISONS:
-                raise wrong
             await current_entry(self._service, found.zone_id, found.id)
+            if self._state.intents.count_failure(intent, Failure.COMPARISON) <= COMPARISONS:
+                raise wrong
 
 
 def _place_and_version(entry: Entry) -> tuple[str, str, Revision]:

@@ -34,7 +34,7 @@ from zonedrive.errors import (
 )
 from zonedrive.observers import Observers
 from zonedrive.snapshot import Stale
-from zonedrive.state.intents import Intent, due_in
+from zonedrive.state.intents import Failure, Intent, due_in
 from zonedrive.state.local_state import LocalState
 from zonedrive.supervisor import Task
 from zonedrive.sync.executor import Executor
@@ -52,12 +52,12 @@ FIRST_RETRY_S = 1.0
 AT_ONCE = 1  # immediate retries after the state that an attempt was based on has changed
 CHANGED_RETRY_S = 0.5  # pause before the first of the later retries
 LONGEST_RETRY_S = 15.0
-SOON = 3  # temporary errors in a row after each of which the next success causes a retry
+SOON = 3  # temporary errors of a step after each of which the next success causes a retry
 WAITED_FOR_RETRY_S = 2.0  # longest pause while a caller waits for all uploads
 FULL_RETRY_S = 5.0  # after a failed write to the database
 FIRST_FAILED_RETRY_S = 4.0  # first pause if the user may have to act
 LONGEST_FAILED_RETRY_S = 300.0  # also for temporary errors of a large file
-UNUSABLE = 3  # failed attempts before a change with an unusable answer counts as failed
+UNUSABLE = 3  # unusable answers before a change with another one counts as failed
 LONGEST_UNUSABLE_RETRY_S = 86_400.0  # because each attempt may add a version
 BIG_FAILED_RETRY_S = 60.0  # first pause, so that a large file is not sent every few seconds
 FOLD_PAUSE_S = 0.02  # changes come in bursts, and one call of `fold` for many changes is enough
@@ -270,8 +270,8 @@ class Dispatcher:
         """Retry steps that failed with a temporary error, because another step has succeeded.
 
         Steps that the service rejected because of overload keep their pauses. A step is retried in
-        this way only after one of its first SOON errors in a row. Later errors may concern only the
-        step's own entry, whose bytes would be sent again after every success of another step.
+        this way only after one of its first SOON errors. Later errors may concern only the step's
+        own entry, whose bytes would be sent again after every success of another step.
         """
         if self._faltering:
             faltering, self._faltering = self._faltering, set()
@@ -558,38 +558,44 @@ class Dispatcher:
 
     def _failed(self, intent: Intent, wrong: Exception) -> None:
         cause, first = cause_of(wrong), first_of(wrong)
-        if isinstance(first, UnusableReply) and intent.attempts >= UNUSABLE:
+        kind = Failure.UNUSABLE_REPLY if isinstance(first, UnusableReply) else cause
+        earlier = self._intents.count_failure(intent, kind) - 1
+        if isinstance(first, UnusableReply) and earlier >= UNUSABLE:
             cause = Cause.UNCLEAR
             first.remedy = SEE_VERSIONS
-        elif isinstance(first, BadAnswer) and intent.attempts < UNUSABLE:
+        elif isinstance(first, BadAnswer) and earlier < UNUSABLE:
             cause = Cause.SERVICE  # may be damaged in transit, or a temporary fault of the service
         text = line_of(wrong)
         self._failures[intent.ino] = wrong
         logged = str(wrong) if isinstance(wrong, RemoteError) else text
         self._log(intent, cause, logged, wrong)
         drop_tracebacks(wrong)
-        self._intents.postpone(intent, due_in(self._pause_after(intent, cause)), text, cause)
+        due_ns = due_in(self._pause_after(intent, cause, earlier))
+        self._intents.postpone(intent, due_ns, text, cause)
 
-    def _pause_after(self, intent: Intent, cause: Cause) -> float:
-        """Return the seconds until the next attempt after a failure with this cause."""
-        attempts = intent.attempts
+    def _pause_after(self, intent: Intent, cause: Cause, earlier: int) -> float:
+        """Return the seconds until the next attempt after a failure with this cause.
+
+        `earlier` is the number of earlier failures of the same kind. Other failures do not make the
+        pause longer.
+        """
         if cause is Cause.CHANGED:
-            if attempts < AT_ONCE:
+            if earlier < AT_ONCE:
                 return 0.0
-            first, longest, attempts = CHANGED_RETRY_S, LONGEST_RETRY_S, attempts - AT_ONCE
+            first, longest, earlier = CHANGED_RETRY_S, LONGEST_RETRY_S, earlier - AT_ONCE
         elif cause.is_failure:
             first = BIG_FAILED_RETRY_S if intent.size > BIG else FIRST_FAILED_RETRY_S
             is_unusable = isinstance(first_of(self._failures[intent.ino]), UnusableReply)
             longest = LONGEST_UNUSABLE_RETRY_S if is_unusable else LONGEST_FAILED_RETRY_S
         else:
-            if attempts < SOON and _overload(self._failures[intent.ino]) is None:
+            if earlier < SOON and _overload(self._failures[intent.ino]) is None:
                 self._faltering.add(intent.ino)
             first = FIRST_RETRY_S
             # Each attempt sends the whole file, so the pauses of a large file keep growing.
             longest = LONGEST_FAILED_RETRY_S if intent.size > BIG else LONGEST_RETRY_S
             if self._impatient:
                 longest = WAITED_FOR_RETRY_S
-        wait: float = min(longest, first * 2 ** min(attempts, 16))
+        wait: float = min(longest, first * 2 ** min(earlier, 16))
         return wait * random.uniform(0.5, 1.0)  # noqa: S311 - spreading load, no secret
 
     @staticmethod

@@ -8,6 +8,7 @@ from itertools import islice
 import msgspec
 import trio
 
+from zonedrive.causes import Cause, cause_of
 from zonedrive.errors import AlreadyExists, Changed, NotFound, Rejected, ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry, Revision
@@ -21,7 +22,7 @@ from zonedrive.state import (
     remote_operations,
 )
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
-from zonedrive.state.intents import Intent
+from zonedrive.state.intents import Failure, Intent
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import STEP
 from zonedrive.state.names import aside_name, folded, is_aside, local_name, safe
@@ -104,22 +105,24 @@ class RemoteNamespace:
     async def _in_the_way(self, inode: Inode, name: str, taken: AlreadyExists) -> Entry:
         """Return the service's entry with the name that the inode should get.
 
-        The first attempt compares exact names only, because a missing entry may have been deleted
-        meanwhile. Later attempts also accept a name that differs only in case or Unicode
+        The first time that the service does not list the name, the entry may have been deleted
+        meanwhile. After that, also accept a name that differs only in case or Unicode
         normalization. Raises Changed if the entry is gone, or if a local change is about to move
-        the entry away. After COMPARISONS attempts, raises `taken` if the service still does not
-        list the entry.
+        the entry away. Raises `taken` if COMPARISONS earlier listings have not had the name either.
         """
         state = self._state
         parent = state.inodes.get(inode.parent)
         entries = await self._service.listing(inode.zone, parent.entry_id)
         found = next((each for each in entries if each.name == name), None)
         intent = state.intents.get(inode.ino)
-        if found is None and intent is not None and intent.attempts:
+        missed = 0
+        if found is None and intent is not None:
+            missed = state.intents.count_failure(intent, Failure.UNLISTED_NAME)
+        if missed > 1:
             found = next((each for each in entries if folded(each.name) == folded(name)), None)
         other = None if found is None else state.inodes.by_remote(inode.zone, found.id)
         if found is None:
-            if intent is not None and intent.attempts >= COMPARISONS:
+            if missed > COMPARISONS:
                 raise taken
             raise Changed("the entry with this name is gone on the service") from taken
         if other is None or other is inode:
@@ -392,13 +395,16 @@ class RemoteNamespace:
     async def _keep_readable(self, intent: Intent, inode: Inode) -> None:
         """Copy the content of files that programs have open, see `keep_readable`.
 
-        After COMPARISONS failed attempts, the entry is deleted without the copies: its place may be
-        needed, and some errors recur in every attempt.
+        After COMPARISONS failed copies, the entry is deleted without the copies: its place may be
+        needed, and some errors recur in every attempt. A copy that fails during an outage of the
+        service does not count.
         """
         try:
             await keep_readable(self._state, self._service, inode)
         except (ZonedriveError, OSError) as wrong:
-            if intent.attempts < COMPARISONS:
+            if cause_of(wrong) is Cause.SERVICE:
+                await current_entry(self._service, inode.zone, inode.entry_id)
+            if self._state.intents.count_failure(intent, Failure.COPY) <= COMPARISONS:
                 raise
             log.info("inode %d: removed; its readers may get an error: %s", inode.ino, wrong)
 

@@ -36,7 +36,7 @@ from zonedrive.remote.transfer import Cancelled
 from zonedrive.snapshot import Stale
 from zonedrive.state import conflicts, remote_binding, remote_operations
 from zonedrive.state.inode import NOWHERE, Inode, Local
-from zonedrive.state.intents import Intent
+from zonedrive.state.intents import Failure, Intent
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import is_aside, may_show, safe
 from zonedrive.state.pending_requests import PendingRequest
@@ -180,8 +180,10 @@ class Uploader:
             found = await self._look_at(inode) or await self._under_another_id(intent, inode)
             folder_id = (found.parent_id if found else "") or inode.remote_parent or ""
             name = (found.name or inode.remote_name or "") if found else ""
-            if is_aside(name) and intent.attempts < LOOKS_ASIDE:
-                raise Changed("the file has a temporary name while two files exchange names")
+            if is_aside(name):
+                looks = state.intents.count_failure(intent, Failure.TEMPORARY_NAME)
+                if looks <= LOOKS_ASIDE:
+                    raise Changed("the file has a temporary name while two files exchange names")
             if found is not None:
                 try:
                     await self._folders.following.follow(inode, found, place)

@@ -11,6 +11,7 @@ from zonedrive.db import Database
 from zonedrive.model import Revision
 from zonedrive.state.intents import (
     STALE,
+    Failure,
     Intent,
     IntentTable,
     add_left,
@@ -128,6 +129,56 @@ def test_a_failure_counts_until_the_file_changes_again(journal: IntentTable) -> 
     again = journal.get(5)
     assert again is not None
     assert (again.failed, again.attempts, again.error) == (False, 0, "")
+
+
+def test_each_kind_of_failure_is_counted_separately(journal: IntentTable) -> None:
+    """Many temporary errors say nothing about the first failure of another kind."""
+    write(journal, 1)
+    (intent,) = journal.all()
+    assert [journal.count_failure(intent, Cause.SERVICE) for _ in range(3)] == [1, 2, 3]
+    assert [journal.count_failure(intent, Failure.COMPARISON) for _ in range(2)] == [1, 2]
+    assert journal.count_failure(intent, Cause.SERVICE) == 4
+
+
+@pytest.mark.parametrize("change", ["save", "rename", "sent", "removed and saved"])
+def test_the_numbers_of_failures_are_reset(journal: IntentTable, change: str) -> None:
+    """They are about one change, and a failure of the change before is not counted any more."""
+    write(journal, 1)
+    with journal.transaction():
+        former = journal.place(5, 0)
+    assert journal.count_failure(former, Failure.COPY) == 1
+    match change:
+        case "save":
+            write(journal, 2)
+        case "rename":
+            with journal.transaction():
+                journal.place(5, 0)
+        case "sent":
+            with journal.transaction():
+                journal.done(former, content=True)
+        case _:
+            journal.discard(5)
+            write(journal, 3)
+    if change != "sent":
+        assert [journal.count_failure(former, Failure.COPY) for _ in range(2)] == [1, 1]
+    (intent,) = journal.all()
+    assert [journal.count_failure(intent, Failure.COPY) for _ in range(2)] == [1, 2]
+
+
+@pytest.mark.parametrize("cause", [Cause.SERVICE, Cause.UNCLEAR])
+def test_the_numbers_of_failures_after_a_restart(
+    database: Database, journal: IntentTable, cause: Cause
+) -> None:
+    """The recorded attempts count for the recorded cause, so that its pauses stay long."""
+    write(journal, 1)
+    for _ in range(3):
+        journal.postpone(journal.all()[0], 0, "no", cause)
+    after = IntentTable(database)
+    (intent,) = after.all()
+    assert after.count_failure(intent, cause) == 4
+    is_unclear = cause is Cause.UNCLEAR
+    assert after.count_failure(intent, Failure.UNUSABLE_REPLY) == (4 if is_unclear else 1)
+    assert after.count_failure(intent, Cause.CHANGED) == 1
 
 
 def test_a_file_that_is_parked_is_not_held(journal: IntentTable) -> None:

@@ -15,7 +15,7 @@ import pytest
 import trio
 import trio.testing
 
-from zonedrive.causes import Cause
+from zonedrive.causes import Cause, cause_of
 from zonedrive.config import Settings
 from zonedrive.db import Database
 from zonedrive.errors import BadAnswer, Changed, Forbidden, Unavailable, UnusableReply
@@ -263,7 +263,7 @@ async def test_the_pause_after_a_failure(
     carrier.errors[2] = [error]
     write(journal, 2, size=size)
     for _ in range(attempts):
-        journal.postpone(journal.all()[0], 0, "failed", Cause.SERVICE)
+        journal.postpone(journal.all()[0], 0, "failed", cause_of(error))
     began = time.time_ns()
     async with running(carrier) as dispatcher:
         with dispatcher.waited_for() if waited else nullcontext():
@@ -320,13 +320,64 @@ async def test_an_unclear_answer_is_a_failure_only_if_it_repeats(
 ) -> None:
     """One damaged answer must not end a `sync` with an error that asks the user to act."""
     carrier = StepExecutor(journal)
-    carrier.errors[2] = [error]
+    carrier.errors[2] = [error] * 9
     write(journal, 2)
-    for _ in range(attempts):
-        journal.postpone(journal.all()[0], 0, "failed", Cause.SERVICE)
     async with running(carrier) as dispatcher:
-        await dispatcher.wait_until(lambda: journal.all()[0].attempts > attempts)
+        await failures(dispatcher, journal, attempts + 1)
     assert journal.all()[0].failed == is_failure
+
+
+async def failures(dispatcher: Dispatcher, journal: IntentTable, number: int) -> None:
+    """Wait for the next attempts of the only step, without their pauses."""
+    for _ in range(number):
+        before = journal.all()[0].attempts
+        dispatcher.expedite([2])
+        await dispatcher.wait_until(partial(lambda n: journal.all()[0].attempts > n, before))
+
+
+@pytest.mark.parametrize("before", [Unavailable("busy"), BadAnswer("other bytes")])
+@pytest.mark.parametrize(
+    ("error", "longest", "is_failure"),
+    [
+        (UnusableReply("no version"), 1.0, False), (Forbidden("no", status=403), 4.0, True),
+        (Changed("newer"), 0.0, False), (OSError(errno.EIO, "broken"), 4.0, True),
+    ],
+)  # fmt: skip
+async def test_a_failure_after_failures_of_another_kind(
+    journal: IntentTable, before: Exception, error: Exception, longest: float, is_failure: bool
+) -> None:
+    """It is the first failure of its kind, and the next attempt follows soon."""
+    number = 9
+    carrier = StepExecutor(journal)
+    carrier.errors[2] = [*[before] * number, error, *[before] * number]
+    write(journal, 2)
+    async with running(carrier) as dispatcher:
+        await failures(dispatcher, journal, number)
+        dispatcher.expedite([2])
+        await dispatcher.wait_until(lambda: dispatcher.failure(2) is error)
+        (intent,) = journal.all()
+        assert intent.due_ns <= time.time_ns() + longest * 1e9
+        assert (intent.failed, intent.attempts) == (is_failure, number + 1)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_unusable_replies_with_other_failures_between(
+    journal: IntentTable, is_restarted: bool
+) -> None:
+    """Each reply may add a version, so the pauses grow, also after a restart."""
+    carrier = StepExecutor(journal)
+    carrier.errors[2] = [UnusableReply("no version"), Unavailable("busy")] * 13
+    write(journal, 2)
+    async with running(carrier) as dispatcher:
+        await failures(dispatcher, journal, 25)
+    if is_restarted:
+        carrier.journal = journal = IntentTable(journal._database)
+        carrier.errors[2] = [UnusableReply("no version")]
+        async with running(carrier) as dispatcher:
+            await failures(dispatcher, journal, 1)
+    (intent,) = journal.all()
+    assert intent.failed
+    assert intent.due_ns > time.time_ns() + 3600 * 10**9
 
 
 async def test_a_step_whose_inode_changed_is_planned_again(journal: IntentTable) -> None:

@@ -14,6 +14,7 @@ import trio.testing
 from tests.harness.fake_service import Coworker, Node
 from tests.harness.in_process import ALICE
 from tests.unit.sync.account import Account, stale
+from zonedrive.causes import Cause
 from zonedrive.content.small_contents import LARGEST
 from zonedrive.errors import AlreadyExists, Changed, Unavailable, ZonedriveError
 from zonedrive.model import Entry
@@ -21,6 +22,7 @@ from zonedrive.state import local_operations, remote_binding
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.state.status import Status
+from zonedrive.sync.compare import COMPARISONS
 from zonedrive.sync.materialize import materialize
 
 ENTRY = r"GET /api/zones/\w+/files/\w+$"
@@ -161,6 +163,38 @@ async def test_a_folder_whose_name_is_free_again(account: Account) -> None:
         with pytest.raises(Changed, match="gone"):
             await make(account, "f")
         assert account.left() == {"Zone/f": "MOVED"}
+
+
+def fail(account: Account, path: str, number: int = 9) -> None:
+    """Let attempts fail as during an outage."""
+    for _ in range(number):
+        account.state.intents.postpone(account.intent(account.at(path)), 0, "", Cause.SERVICE)
+
+
+async def test_a_name_that_is_free_again_and_another_that_folds_to_it(account: Account) -> None:
+    """The other entry is accepted only if the name is still taken, also after an outage."""
+    async with account.running():
+        account.make("f")
+        fail(account, "f")
+        account.bob.make_folder("f")
+        account.meanwhile(MAKE, lambda: account.bob.move("f", "F"))
+        with pytest.raises(Changed, match="gone"):
+            await make(account, "f")
+        await make(account, "f")
+        assert tree(account) == {"F", "f"}
+
+
+async def test_a_name_that_is_taken_but_not_listed_after_an_outage(account: Account) -> None:
+    """The service refuses the name several times before the user is told."""
+    async with account.running():
+        account.make("f")
+        fail(account, "f")
+        account.world.fault(status=409, method="POST", path="^/api/")
+        for _ in range(COMPARISONS):
+            with pytest.raises(Changed, match="gone"):
+                await make(account, "f")
+        with pytest.raises(AlreadyExists):
+            await make(account, "f")
 
 
 @pytest.mark.parametrize("flying", [False, True])
@@ -608,6 +642,49 @@ async def test_a_removal_of_a_file_in_use(
         del state.opened[inode.ino]
         state.release_if_unreferenced(inode)
         assert state.spool.stored() == []
+
+
+@pytest.mark.parametrize("failures", ["other", "outages"])
+async def test_a_removal_of_a_file_in_use_that_is_fetched_after_some_attempts(
+    account: Account, failures: str
+) -> None:
+    """Failures of other requests and outages do not make its readers fail."""
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode, state = account.at("a"), account.state
+        opened = state.new_open_file(inode)
+        account.remove("a")
+        for _ in range(COMPARISONS + 1):
+            if failures == "outages":
+                account.world.fault(status=500)
+                with pytest.raises(Unavailable):
+                    await delete(account, inode)
+                account.world.heal()
+            state.intents.postpone(account.intent(inode), 0, "", Cause.SERVICE)
+        account.world.fault(status=503, path="/content$")
+        for _ in range(COMPARISONS):
+            with pytest.raises(Unavailable):
+                await delete(account, inode)
+        account.world.heal()
+        await delete(account, inode)
+        assert tree(account) == set()
+        assert isinstance(opened.content, int)
+
+
+async def test_a_removal_of_a_file_in_use_that_can_never_be_fetched(account: Account) -> None:
+    """After some attempts, the entry is deleted."""
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode, state = account.at("a"), account.state
+        opened = state.new_open_file(inode)
+        account.remove("a")
+        account.world.fault(status=503, path="/content$")
+        for _ in range(COMPARISONS):
+            with pytest.raises(Unavailable):
+                await delete(account, inode)
+        await delete(account, inode)
+        assert tree(account) == set()
+        assert not isinstance(opened.content, int)
 
 
 async def test_a_removal_of_a_file_in_use_that_cannot_be_fetched_now(account: Account) -> None:

@@ -1,6 +1,7 @@
 """Saves that change no byte: they are compared with the version before, and not uploaded."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,14 @@ async def fetch(account: Account, inode: Inode) -> None:
     """Fetch the service's version into the cache."""
     state = account.state
     await state.cache.complete(inode.ino, inode.revision, inode.size, state.source(inode))
+
+
+@contextmanager
+def faulty(account: Account, **fault: object) -> Iterator[None]:
+    """Set a fault of the service for the block."""
+    account.world.fault(**fault)
+    yield
+    account.world.heal()
 
 
 def sent(account: Account) -> int:
@@ -143,9 +152,10 @@ async def test_an_outage_during_the_comparison(
     account.bob.write("a", OLD)
     async with account.running():
         account.save("a", OLD)
-        for _ in range(COMPARISONS):
-            intent = account.intent(account.at("a"))
-            account.state.intents.postpone(intent, 0, "", Cause.SERVICE)
+        with faulty(account, status=503, method="GET", path="/content$"):
+            for _ in range(COMPARISONS):
+                with pytest.raises(Unavailable):
+                    await send(account, "a")
         if theirs != OLD:
             account.bob.write("a", theirs)
         account.meanwhile(ENTRY, lambda: account.world.fault(down=True))
@@ -158,6 +168,29 @@ async def test_an_outage_during_the_comparison(
         assert account.bob.read("a") == theirs
         assert conflicts(account) == []
         assert sent(account) == 0
+
+
+@pytest.mark.parametrize("failures", ["other", "outages"])
+async def test_a_failed_comparison_after_other_failures(account: Account, failures: str) -> None:
+    """The save waits for the service as long as without those failures."""
+    account.bob.write("a", OLD)
+    async with account.running():
+        account.save("a", OLD)
+        for _ in range(COMPARISONS + 1):
+            intent = account.intent(account.at("a"))
+            if failures == "outages":  # they begin during a comparison, and affect all requests
+                account.meanwhile(ENTRY, lambda: account.world.fault(status=500))
+                with pytest.raises(Unavailable):
+                    await send(account, "a")
+                account.world.heal()
+            account.state.intents.postpone(intent, 0, "", Cause.SERVICE)
+        with faulty(account, status=503, method="GET", path="/content$"):
+            for _ in range(COMPARISONS):
+                with pytest.raises(Unavailable):
+                    await send(account, "a")
+        await send(account, "a")
+        assert sent(account) == 0
+        assert account.left() == {}
 
 
 @pytest.mark.parametrize("change", ["save", "rename", "remove"])

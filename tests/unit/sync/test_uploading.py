@@ -335,13 +335,19 @@ async def test_records_of_uploaded_files_are_deleted_at_the_latest_at_the_next_s
 
 @pytest.mark.parametrize("attempts", [0, 5, 6])
 async def test_a_file_that_has_a_temporary_name(account: Account, attempts: int) -> None:
-    """Another machine exchanges two names: the upload waits, but not without a limit."""
+    """Another machine exchanges two names: the upload waits, but not without a limit.
+
+    Earlier failures do not shorten the wait.
+    """
     account.bob.write("a", b"old")
     async with account.running():
         intent = account.save("a", b"alice")
-        for _ in range(attempts):
-            account.state.intents.postpone(intent, 0, "waits", Cause.CHANGED)
+        for _ in range(9):
+            account.state.intents.postpone(intent, 0, "busy", Cause.SERVICE)
         account.bob.move("a", ".zonedrive-7-8")
+        for _ in range(attempts):
+            with pytest.raises(Changed):
+                await send(account, "a")
         if attempts < 6:
             with pytest.raises(Changed):
                 await send(account, "a")

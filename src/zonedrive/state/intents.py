@@ -81,8 +81,8 @@ class Intent(msgspec.Struct, frozen=True):
     cause: Cause = Cause.NONE  # why the last attempt failed
     error: str = ""  # why the last attempt failed, in one line
     parked: bool = False  # the name is now local-only, and the entry keeps its old name
-    # Last local place of a file that was removed or renamed there, if the service does not know the
-    # place: inode number of the folder, and name.
+    # Last local place of a file that was removed or renamed there, if the remote name does not tell
+    # the place: inode number of the folder, and name.
     left_folder: int = 0
     left_name: str | None = None
 
@@ -127,8 +127,9 @@ class Intent(msgspec.Struct, frozen=True):
     def left(self) -> LocalPlace | None:
         """Last local place of a renamed or removed file, or None.
 
-        The place is set only if the earlier rename to it was never sent. A new file at this place
-        takes over the entry.
+        The place is set only if the earlier rename to it was never sent, or if its name has a hash
+        suffix that the service's name does not have (see `names`). A new file at this place takes
+        over the entry.
         """
         return None if self.left_name is None else (self.left_folder, self.left_name)
 

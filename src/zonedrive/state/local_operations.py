@@ -388,22 +388,28 @@ def _last_place(state: LocalState, inode: Inode) -> LocalPlace | None:
 
     The old value is kept if the file has a local-only name, or if a new file is at the place in the
     old value. Otherwise, the new value is the local place if the rename to this place is not sent
-    yet, else None.
+    yet, or if the name has a hash suffix that the service's name does not have (see `names`), else
+    None.
     """
+    if inode.is_folder or inode.is_new:
+        return None
     intent = state.intents.get(inode.ino)
-    if inode.is_folder or inode.is_new or intent is None or not intent.place:
-        return None
-    if intent.left is not None:
-        there = state.inodes.child(*intent.left)
-        if inode.local or (there is not None and there.is_new and not there.is_folder):
-            return intent.left
-    if inode.local or _had(inode, state.inodes.get(inode.parent), state.remote_name(inode)):
-        return None
-    return inode.parent, inode.name
+    if intent is not None and intent.place:
+        if intent.left is not None:
+            there = state.inodes.child(*intent.left)
+            if inode.local or (there is not None and there.is_new and not there.is_folder):
+                return intent.left
+        if inode.local:
+            return None
+        if not _had(inode, state.inodes.get(inode.parent), state.remote_name(inode)):
+            return inode.parent, inode.name
+    remote_name = state.remote_name(inode)
+    usual = local_name(remote_name, inode.entry_id, ())
+    return None if inode.name in (remote_name, usual) else (inode.parent, inode.name)
 
 
 def removed_at(state: LocalState, folder: Inode, name: str) -> Inode | None:
-    """Return the removed or parked file whose remote entry is at `name` in `folder`, or None.
+    """Return the removed or parked file whose entry was shown as `name` in `folder`, or None.
 
     For parked files, see `sync.planner`. These files do not count: a file whose deletion is final
     (`Intent.final`) or under way, and a file that a pending request moves.
@@ -450,7 +456,8 @@ def _is_moving(state: LocalState, inode: Inode) -> bool:
 def successor(state: LocalState, inode: Inode) -> Inode | None:
     """Return the file that was moved locally to the place of `inode`'s remote entry, or None."""
     folder = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
-    moved = state.inodes.child(folder.ino, inode.remote_name or "") if folder else None
+    name = state.leaving.display_name(inode.ino) or inode.remote_name or ""
+    moved = state.inodes.child(folder.ino, name) if folder else None
     if moved is None or moved is inode or moved.is_folder or moved.is_new:
         return None
     intent = state.intents.get(moved.ino)

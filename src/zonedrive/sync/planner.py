@@ -53,7 +53,7 @@ import msgspec
 
 from zonedrive.snapshot import Snapshot
 from zonedrive.state import local_operations
-from zonedrive.state.inode import NOWHERE, Inode
+from zonedrive.state.inode import NOWHERE, Inode, Local
 from zonedrive.state.intents import Intent, IntentTable
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import is_aside
@@ -67,7 +67,11 @@ Chains = dict[tuple[str, str], tuple[int, ...]]
 """Inode numbers of a remote folder and of its ancestors, keyed by the folder's zone and id."""
 
 Place = tuple[int, str]
-"""Inode number of a folder, and the remote name of an entry in the folder."""
+"""Inode number of a folder, and the remote name of an entry in the folder.
+
+The remote name of an entry can differ from its display name in the folder (see `names`). If a file
+was removed or renamed, a new file with the same display name has the same place.
+"""
 
 
 class InodeView(msgspec.Struct, frozen=True):
@@ -83,6 +87,7 @@ class InodeView(msgspec.Struct, frozen=True):
     local: bool = False  # the local name is never sent to the service
     moved: bool = False  # of a parked file: a coworker has moved its entry
     left: Place | None = None  # last local place that the service does not know, see `Intent.left`
+    shown: Place | None = None  # `origin` with the display name, if this name differs
 
 
 class PlaceView(msgspec.Struct, eq=False):
@@ -393,18 +398,35 @@ class InodeViews:
             origin = (folder.ino, request.name) if folder is not None else None
         above = state.inodes.find(inode.parent) if inode.is_folder and not inode.is_new else None
         intent = None if inode.is_new or origin is None else state.intents.get(ino)
+        display_name = None if intent is None else state.leaving.display_name(ino)
         return InodeView(
             ino=ino,
             folder=inode.is_folder,
             new=inode.is_new,
-            place=(inode.parent, state.remote_name(inode)),
+            place=self._place(inode),
             origin=origin,
             inside=inside,
             toward=() if above is None else self._inside(above, chains),
             local=inode.local,
             moved=ino in state.moved_entries,
             left=None if intent is None else intent.left,
+            shown=(inside[0], display_name) if inside and display_name is not None else None,
         )
+
+    def _place(self, inode: Inode) -> Place:
+        """Return the local place of an inode, with the name that the entry is to have there.
+
+        A new file or folder gets the place of the entry that had its display name before, if this
+        entry is to be moved or deleted. A renamed file or folder gets the place of a parked file,
+        which then loses its entry.
+        """
+        state, name = self._state, self._state.remote_name(inode)
+        folder = None if inode.parent == NOWHERE else state.inodes.find(inode.parent)
+        if folder is not None and name == inode.name:
+            for each in state.leaving.at(folder, name):
+                if inode.is_new or state.local(each.ino) & Local.PARKED:
+                    return inode.parent, each.remote_name or name
+        return inode.parent, name
 
     def forget(self, ino: int) -> None:
         """Delete the intent and the row of an inode that no longer exists (see `describe`)."""
@@ -439,7 +461,7 @@ class InodeViews:
                 continue
             inode = state.inodes.find(opened.ino)
             if inode is not None and inode.is_new and inode.parent != NOWHERE and not inode.local:
-                places.add((inode.parent, state.remote_name(inode)))
+                places.add(self._place(inode))
         return places
 
     def temporarily_named(self) -> set[int]:
@@ -574,7 +596,8 @@ class Planner:
             view = views[ino] = self._views.describe(ino, chains)
             if view is None:
                 continue
-            places = [place for place in (view.origin, view.left) if place is not None]
+            known = (view.origin, view.shown, view.left)
+            places = [place for place in known if place is not None]
             occupants[ino] = {place: self._views.occupant(place) for place in places}
             for successor in occupants[ino].values():
                 if successor and (intent := intents.get(successor)) is not None:

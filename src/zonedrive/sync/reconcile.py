@@ -466,11 +466,12 @@ class Reconciler:
     def _has_successor(self, request: PendingRequest) -> bool:
         """Return True if a new local file can take over the remote entry of the request.
 
-        Such a file is in the request's folder, under the request's name.
+        Such a file is in the request's folder, under the request's name or its display name.
         """
         inodes = self._state.inodes
         folder = inodes.by_remote(request.zone, request.folder)
-        found = None if folder is None else inodes.child(folder.ino, request.name)
+        name = self._state.leaving.display_name(request.ino) or request.name
+        found = None if folder is None else inodes.child(folder.ino, name)
         return found is not None and found.is_new and not found.is_folder
 
     async def _arrived_elsewhere(self, inode: Inode, request: PendingRequest, entry: Entry) -> None:

@@ -461,7 +461,7 @@ class Uploader:
         # Inodes whose local name may have the suffix `~` and hash, and the inode without a suffix.
         inos = {ino for local, ino in inodes.marked(folder.ino).items() if fits(local)}
         inos.add(inodes.children(folder.ino).get(safe(name), inode.ino))
-        inos |= {each.ino for each in self._state.leaving.at(folder, name)}
+        inos |= {each.ino for each in self._state.leaving.with_remote_name(folder, name)}
         place = folder.remote_id, name
         moved = {ino for ino, shown in self._state.moved_entries.items() if shown == place}
         return [

@@ -7,7 +7,8 @@ from tests.unit.state.disk import Disk
 from tests.unit.state.test_outbox_states import Machine
 from zonedrive.model import Revision
 from zonedrive.state import local_operations, remote_operations
-from zonedrive.state.inode import Inode
+from zonedrive.state.inode import Inode, Kind
+from zonedrive.state.names import local_name
 
 FEW, MANY = 3, 300
 
@@ -57,6 +58,60 @@ def test_an_entry_is_found_at_its_new_place_on_the_service(machine: Machine) -> 
     assert (found(machine, "f1"), found(machine, "there")) == ([], [file])
 
 
+def shown_file(machine: Machine, remote_name: str, shown: str) -> Inode:
+    """Create a file that the zone shows under another name than the service's."""
+    file = machine.file()
+    with machine.state.transaction():
+        machine.state.inodes.update(file, remote_name=remote_name)
+        machine.state.inodes.move(file, machine.zone.ino, shown)
+    return file
+
+
+@pytest.mark.parametrize("change", ["removed", "renamed", "parked"])
+def test_an_entry_is_found_under_its_display_name(machine: Machine, change: str) -> None:
+    """Each of two entries with look-alike names is found under the name that it had here."""
+    state, leaving = machine.state, machine.state.leaving
+    mark = local_name("a\u2409b", "f2", {"a\u2409b"})
+    files = [shown_file(machine, "a\tb", "a\u2409b"), shown_file(machine, "a\u2409b", mark)]
+    for file in files:
+        if change == "removed":
+            local_operations.remove(state, file)
+        else:
+            machine.rename(file, f"x{file.ino}{'~' if change == 'parked' else ''}")
+    for file, name, shown in zip(files, ("a\tb", "a\u2409b"), ("a\u2409b", mark), strict=True):
+        assert found(machine, shown) == leaving.with_remote_name(machine.zone, name) == [file]
+        assert leaving.display_name(file.ino) == shown
+    assert not found(machine, "a\tb")
+    if change != "removed":
+        machine.rename(files[1], mark)
+        assert (found(machine, "a\u2409b"), found(machine, mark)) == ([files[0]], [])
+        assert leaving.display_name(files[1].ino) is None
+
+
+def test_an_entry_with_the_name_on_the_service_comes_first(machine: Machine) -> None:
+    """Another entry, which looks the same and was renamed twice, has left the name before."""
+    mark = local_name("a\tb", "f1", {"a\u2409b"})
+    marked, plain = (shown_file(machine, *names) for names in (("a\tb", mark), ("a\u2409b",) * 2))
+    for name in ("one", "two"):
+        machine.rename(marked, name)
+    local_operations.remove(machine.state, plain)
+    assert found(machine, "a\u2409b") == [plain, marked]
+
+
+def test_a_display_name_in_another_folder_does_not_count(machine: Machine) -> None:
+    """Only the folder of the entry on the service has shown the entry."""
+    state = machine.state
+    mark = local_name("a\tb", "f1", {"a\u2409b"})
+    file, folder = shown_file(machine, "a\tb", "a\u2409b"), machine.file()
+    with state.transaction():
+        state.inodes.update(folder, kind=Kind.FOLDER)
+    local_operations.rename(state, file, folder, mark, None)
+    local_operations.remove(state, file)
+    assert machine.intent(file).left == (folder.ino, mark)
+    assert state.leaving.at(folder, mark) == found(machine, mark) == []
+    assert found(machine, "a\u2409b") == [file]
+
+
 def test_a_rollback_restores_the_index(machine: Machine) -> None:
     """The index is as it was before the transaction, also if it was used inside."""
     state, file = machine.state, machine.file()
@@ -79,7 +134,8 @@ def test_a_restart_keeps_the_entries(disk: Disk) -> None:
     state = disk.start()
     zone = state.inodes.get(machine.zone.ino)
     assert [each.ino for each in state.leaving.at(zone, "f1")] == [file.ino]
-    assert not state.leaving.at(state.inodes.get(1), "f1")  # the root has no entry
+    root = state.inodes.get(1)  # has no entry
+    assert not (state.leaving.at(root, "f1") or state.leaving.with_remote_name(root, "f1"))
 
 
 def test_a_rename_does_not_look_at_all_pending_removals(machine: Machine) -> None:

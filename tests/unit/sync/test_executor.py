@@ -421,6 +421,35 @@ async def test_the_new_file_at_a_place(account: Account) -> None:
         assert views.occupant((folder, "inner")) == 0
 
 
+@pytest.mark.parametrize("is_new", [False, True], ids=["moved", "new"])
+@pytest.mark.parametrize("change", ["removed", "parked", "renamed"])
+async def test_the_place_of_a_file_at_a_former_display_name(
+    account: Account, change: str, is_new: bool
+) -> None:
+    """A new file has the place of the former entry; a moved file only that of a parked file."""
+    account.bob.write("a\tb", b"old")
+    account.bob.write("other", b"other")
+    async with account.running():
+        state, zone, old = account.state, account.zone.ino, account.at("a\u2409b")
+        views = InodeViews(state)
+        if change == "removed":
+            account.remove("a\u2409b")
+        else:
+            account.rename("a\u2409b", "old~" if change == "parked" else "old")
+        if is_new:
+            account.save("a\u2409b", b"new")
+        else:
+            account.rename("other", "a\u2409b")
+        later = account.at("a\u2409b")
+        here, former = views.describe(later.ino, {}), views.describe(old.ino, {})
+        assert here is not None
+        assert former is not None
+        assert (former.origin, former.shown) == ((zone, "a\tb"), (zone, "a\u2409b"))
+        has_place = is_new or change == "parked"
+        assert here.place == (former.origin if has_place else former.shown)
+        assert views.occupant((zone, "a\u2409b")) == (later.ino if is_new else 0)
+
+
 async def test_the_facts_that_the_order_of_steps_needs(account: Account) -> None:
     """Each inode is described by its places here and on the service."""
     for name in ("f", "f/g", "h"):

@@ -584,6 +584,28 @@ async def test_a_file_that_was_replaced_during_its_upload(tmp_path: Path, succes
         assert (account.state.inodes.find(inode.ino) is None) == (successor != "file")
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_a_file_with_another_display_name_that_was_replaced_during_its_upload(
+    tmp_path: Path, is_replaced: bool
+) -> None:
+    """The new file has the name that the folder shows, and continues the history."""
+    account = Account(tmp_path, "published")
+    account.bob.write("a\tb", b"bob")
+    async with account.running():
+        await account.list()
+        account.save("a\u2409b", b"alice")
+        inode = account.at("a\u2409b")
+        request = account.ask(inode)
+        assert request.name == "a\tb"
+        account.remove("a\u2409b")
+        if is_replaced:
+            account.save("a\u2409b", b"newer")
+        account.alice.write("a\tb", b"alice")
+        (entry,) = await account.service.listing(inode.zone, account.bob.root_id)
+        await account.reconciler.arrived(request, entry)
+        assert (account.state.inodes.find(inode.ino) is not None) == is_replaced
+
+
 @pytest.mark.parametrize("is_moved_here", [False, True])
 async def test_a_new_file_whose_folder_a_coworker_has_moved(
     account: Account, is_moved_here: bool

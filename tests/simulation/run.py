@@ -9,6 +9,7 @@ import contextvars
 import errno
 import hashlib
 import logging
+import math
 import os
 import re
 import socket
@@ -152,6 +153,7 @@ class SimulatedProgram(Program):
     _is_refused = False  # the id of a file that is renamed was not known
     _noted: list[str]  # ids that were known
     has_lost_power = is_restored = False  # during the operation
+    hurried_s = -math.inf  # end of the last `sync` of a logoff, which sends changes at once
     # Path and token of what is saved while the file is open, and the deaths before.
     _kept: tuple[str, str, int] | None = None
     _last = NOTHING  # token of the save that began last
@@ -530,7 +532,8 @@ class SimulatedProgram(Program):
         return token, line
 
     def _rename(self, old: Any, new: Any) -> None:  # type: ignore[override]
-        if old.name == self.draft and trio.current_time() > self._begun_s + self.settle_s:
+        is_settled = trio.current_time() > self._begun_s + self.settle_s
+        if old.name == self.draft and (is_settled or self._begun_s <= self.hurried_s):
             self._claims.copied.add(self._last)  # the temporary file may have been sent
         began_s = trio.current_time()
         old.rename(new)
@@ -1029,7 +1032,11 @@ class Run:
         ]
         before = {path: token for path, token in before.items() if path not in doing}
         local = self.claims.here(machine.name).keys() - before.keys()
+        for program in self._programs_of(machine.name):
+            program.hurried_s = math.inf
         answer = await machine.perform(partial(machine.command, "sync", timeout=SYNC_S))
+        for program in self._programs_of(machine.name):
+            program.hurried_s = trio.current_time()
         if answer.get("exit") == 0:
             here = self.claims.here(machine.name)  # programs work meanwhile
             self.claims.sent(

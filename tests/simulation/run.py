@@ -532,11 +532,13 @@ class SimulatedProgram(Program):
         return token, line
 
     def _rename(self, old: Any, new: Any) -> None:  # type: ignore[override]
-        is_settled = trio.current_time() > self._begun_s + self.settle_s
-        if old.name == self.draft and (is_settled or self._begun_s <= self.hurried_s):
-            self._claims.copied.add(self._last)  # the temporary file may have been sent
         began_s = trio.current_time()
-        old.rename(new)
+        is_settled = began_s > self._begun_s + self.settle_s
+        try:
+            old.rename(new)
+        finally:  # a logoff may have begun meanwhile
+            if old.name == self.draft and (is_settled or self._begun_s <= self.hurried_s):
+                self._claims.copied.add(self._last)  # the temporary file may have been sent
         if trio.current_time() > began_s:  # the file may have got another version meanwhile
             self._claims.replacing.add(self._last)
 

@@ -157,6 +157,7 @@ class SimulatedProgram(Program):
     # Path and token of what is saved while the file is open, and the deaths before.
     _kept: tuple[str, str, int] | None = None
     _last = NOTHING  # token of the save that began last
+    _begun_s = math.inf  # when that save began
 
     def do(self, verb: str, path: str, other: str = "", padding: int = 0) -> None:
         count, before = len(self.wrong), self._claims.here(self.who).get(path)

@@ -113,6 +113,7 @@ REPLACING = {
     "move_folder", "save_beside_backup", "save_unchanged",
 }  # fmt: skip
 STOPPING = {"restart", "log_off", "bring_back", "damage", "profile"}  # a machine, in order
+LESS_RIGHTS = {"level", "zone_gone", "write_protect", "read_protect"}
 BACKUP = "~"
 SHOWN = re.compile(r"~[0-9a-f]{8}(?=\.|$)")  # of a file whose name a local-only file has
 DAMAGED = re.compile(r"(?<=\.)damaged-[\d-]+")  # in the name of a database that was set aside
@@ -651,7 +652,7 @@ class Run:
         )
         self._changes_profile = "profile" in verbs
         self._has_trouble = any(step.who.endswith("~") for step in scenario.steps)
-        self._loses_rights = not {"level", "zone_gone"}.isdisjoint(verbs)
+        self._loses_rights = not LESS_RIGHTS.isdisjoint(verbs)
         self._is_full_once = Step(SERVICE, "full") in {
             replace(step, at_s=0.0) for step in scenario.steps
         }
@@ -1070,6 +1071,9 @@ class Run:
                 self._set_level(user, level)
             case "zone_gone" | "zone_back":
                 self._show_zone(is_shown=step.verb == "zone_back")
+            case "write_protect" | "read_protect" | "unprotect":
+                (path,) = step.arguments
+                self._protect(path, step.verb)
             case "full" | "room":
                 self.world.is_full = step.verb == "full"
                 for system in self._systems.values():
@@ -1081,6 +1085,13 @@ class Run:
             self.world.zones = dict(self._zones) if is_shown else {}
             for system in self._systems.values():
                 system.calm.note("zone", begins=not is_shown)
+
+    def _protect(self, path: str, verb: str) -> None:
+        """Protect what is at a path, or end that; entries of a sandbox stay as they are."""
+        node = None if isinstance(self.world, SandboxWorld) else self._web.node(f"{FOLDER}/{path}")
+        if node is not None:
+            node.flags["writeProtected"] = verb == "write_protect"
+            node.flags["readProtected"] = verb == "read_protect"
 
     def _set_level(self, user: str, name: str) -> None:
         """Change the rights of a person in the zone."""
@@ -1133,6 +1144,8 @@ class Run:
         self._show_zone(is_shown=True)
         for user in {*self.scenario.users} if self._loses_rights else ():
             self._set_level(user, "Modify")
+        for node in self.world.nodes.values() if self._loses_rights else ():
+            node.flags |= {"writeProtected": False, "readProtected": False}
         for name, machine in self.machines.items():
             machine.weather = WEATHERS["calm"]
             machine.disk.is_full, machine.disk.failing = False, 0.0

@@ -5,7 +5,7 @@ again, and shortened by deleting steps.
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.harness.partial_profile import COMBINED
@@ -157,6 +157,7 @@ def draw(seed: int) -> Scenario:
         "full": (1 / 20, _with_full_service),
         "times": (1 / 20, _with_coarse_times),
         "rights": (1 / 12, _with_lost_rights),
+        "protected": (1 / 20, _with_protected_entries),
         "profile": (1 / 10, _with_other_profile),
         "settings": (1 / 6, _with_other_settings),
         "commands": (1 / 8, _with_commands),
@@ -525,7 +526,24 @@ def _with_lost_rights(numbers: random.Random, scenario: Scenario) -> Scenario:
     again = Step(SERVICE, "level", end_s, (user, "Modify"))
     if numbers.random() < 1 / 3:  # for everybody
         less, again = Step(SERVICE, "zone_gone", at_s), Step(SERVICE, "zone_back", end_s)
-    of_service = [step for step in (*scenario.steps, less, again) if step.who == SERVICE]
+    return _with_service(scenario, [less, again])
+
+
+def _with_protected_entries(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Protect files and folders against changes, or reading, for a while."""
+    added = []
+    for _ in range(numbers.randrange(1, 5)):
+        at_s = round(numbers.choice(scenario.steps).at_s + 3 * numbers.random(), 3)
+        path = numbers.choice((*PATHS, *(folder for folder in FOLDERS if folder)))
+        verb = numbers.choice(("write_protect", "write_protect", "read_protect"))
+        end_s = round(at_s + numbers.expovariate(1 / 40), 3)
+        added += [Step(SERVICE, verb, at_s, (path,)), Step(SERVICE, "unprotect", end_s, (path,))]
+    return _with_service(scenario, added)
+
+
+def _with_service(scenario: Scenario, added: Sequence[Step]) -> Scenario:
+    """Add steps of the service, in the order of their times."""
+    of_service = [step for step in (*scenario.steps, *added) if step.who == SERVICE]
     others = [step for step in scenario.steps if step.who != SERVICE]
     of_service.sort(key=lambda step: step.at_s)
     return replace(scenario, steps=(*others, *of_service))

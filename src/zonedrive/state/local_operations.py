@@ -503,6 +503,8 @@ def _replace(state: LocalState, inode: Inode, target: Inode, *, local: bool) -> 
     if (opened := state.opened.get(target.ino)) is not None:
         state.database.assign(opened, removed_here=True)
     state.inodes.unlink(target)
+    if target.attributes != inode.attributes:  # the permissions change, too
+        state.invalidations.put(InodeChanged(inode.ino, attr_only=True))
     state.inodes.update(inode, **identity)
     if (session := state.session(inode.ino)) is not None:
         state.database.assign(session, base=base)

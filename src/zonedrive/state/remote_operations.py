@@ -117,6 +117,8 @@ def _identify(
     elif (request.folder, request.name) != (inode.remote_parent, inode.remote_name):
         # A coworker renamed or moved the entry: the next listing shows the new place.
         state.listing_outdated.notify(None)
+    if entry.attributes != inode.attributes:  # the permissions change, too
+        state.invalidations.put(InodeChanged(inode.ino, attr_only=True))
     state.inodes.update(
         inode,
         revision=entry.revision,

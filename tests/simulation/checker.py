@@ -531,7 +531,9 @@ def _is_called_for(node: Node, calls: Sequence[NameCall]) -> bool:
     ((number, former),) = renames
     later = calls[number + 1 :]
     is_taken = any(former in (call.old, call.new) for call in later)
+    removed = {"unlink": "old", "rename": "new"}  # a folder may be renamed over an empty one
     is_in_removed = any(
-        call.verb == "unlink" and former.startswith(f"{call.old}/") for call in later
+        call.verb in removed and former.startswith(f"{getattr(call, removed[call.verb])}/")
+        for call in later
     )
     return is_taken or is_in_removed or any(call.verb in ("rmdir", "mkdir") for call in calls)

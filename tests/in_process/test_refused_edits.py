@@ -240,3 +240,16 @@ def test_new_entries_can_leave_a_folder_that_a_coworker_has_protected(
         (folder / "report.md").unlink()
     desk.try_sync(seconds=20)
     assert ("new.txt" in desk.zone.listing()) == (way == "move")
+
+
+@pytest.mark.mount("settle=0", "refresh=1")
+def test_no_entry_gets_into_a_protected_folder_by_an_exchange(desk: Mounted) -> None:
+    """An exchange with a new file there is refused at once, and both files stay."""
+    desk.allow("refused")
+    new, notes = desk.root / "docs/new.txt", desk.root / "notes.txt"
+    desk.command("pause")
+    new.write_bytes(EDIT)
+    protect(desk, "docs")
+    with pytest.raises(PermissionError):
+        desk.exchange(new, notes)
+    assert (new.read_bytes(), notes.read_bytes()) == (EDIT, NOTES)

@@ -383,6 +383,8 @@ class Namespace:
             raise FileNotFoundError(errno.ENOENT, "nothing to exchange with")
         require_unprotected(old_folder, inode)
         require_writable(new_folder, *([target] if target else []))
+        if flags & EXCHANGE:
+            require_writable(old_folder)  # the target gets there
         require_changeable(state.rules, inode, *([target] if target else []))
         operation = "rename" if old_folder is new_folder else "move"
         if flags & EXCHANGE:

@@ -531,9 +531,7 @@ def _is_called_for(node: Node, calls: Sequence[NameCall]) -> bool:
     ((number, former),) = renames
     later = calls[number + 1 :]
     is_taken = any(former in (call.old, call.new) for call in later)
-    removed = {"unlink": "old", "rename": "new"}  # a folder may be renamed over an empty one
-    is_in_removed = any(
-        call.verb in removed and former.startswith(f"{getattr(call, removed[call.verb])}/")
-        for call in later
-    )
+    removed = [call.old for call in later if call.verb == "unlink"]
+    removed += [call.new for call in later if call.verb == "rename"]  # perhaps over a folder
+    is_in_removed = any(former.startswith(f"{folder}/") for folder in removed)
     return is_taken or is_in_removed or any(call.verb in ("rmdir", "mkdir") for call in calls)

@@ -112,7 +112,7 @@ REPLACING = {
     "save_over", "save_renamed_open", "aside", "aside_for_a_moment", "rename", "swap",
     "move_folder", "save_beside_backup", "save_unchanged",
 }  # fmt: skip
-STOPPING = {"restart", "log_off", "bring_back", "damage", "profile"}  # a machine, in order
+STOPPING = {"restart", "log_off", "bring_back", "damage", "profile"}
 LESS_RIGHTS = {"level", "zone_gone", "write_protect", "read_protect"}
 BACKUP = "~"
 SHOWN = re.compile(r"~[0-9a-f]{8}(?=\.|$)")  # of a file whose name a local-only file has
@@ -889,7 +889,7 @@ class Run:
         """Return True if a file may have bytes that no program wants, without any sign of that."""
         verbs = {step.verb for step in self.scenario.steps}
         is_plain = "encrypt=no" in self.scenario.options or "save_shorter" in verbs
-        # A machine that is stopped closes the files of its programs, also between two writes.
+        # A machine that is stopped in order closes the files of its programs between two writes.
         is_stopped = not STOPPING.isdisjoint(verbs)
         is_cut_off = any(each.done["ENOTCONN"] for each in self._programs.values())
         return ("power" in verbs and is_plain) or (is_stopped and is_cut_off)

@@ -256,8 +256,7 @@ def _with_full_service(numbers: random.Random, scenario: Scenario) -> Scenario:
     """Let the service have no space left for a while."""
     at_s = numbers.choice(scenario.steps).at_s
     end_s = round(at_s + numbers.expovariate(1 / 40), 3)
-    added = (Step(SERVICE, "full", at_s), Step(SERVICE, "room", end_s))
-    return replace(scenario, steps=(*scenario.steps, *added))
+    return _with_service(scenario, [Step(SERVICE, "full", at_s), Step(SERVICE, "room", end_s)])
 
 
 def _with_other_profile(numbers: random.Random, scenario: Scenario) -> Scenario:

@@ -346,7 +346,7 @@ async def failures(dispatcher: Dispatcher, journal: IntentTable, number: int) ->
 async def test_a_failure_after_failures_of_another_kind(
     journal: IntentTable, before: Exception, error: Exception, longest: float, is_failure: bool
 ) -> None:
-    """It is the first failure of its kind, and the next attempt follows soon."""
+    """The first failure of its kind is followed by an attempt soon."""
     number = 9
     carrier = StepExecutor(journal)
     carrier.errors[2] = [*[before] * number, error, *[before] * number]

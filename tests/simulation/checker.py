@@ -142,6 +142,9 @@ class WatchedSystem(System):
             except OSError as wrong:
                 self._failed(running, wrong.errno or 0)
                 raise
+            if name == "rename" and noted.old_id is None:
+                # A coworker moved a folder above, and the kernel still uses its former path.
+                noted.old_id = self._identity(plain[1])
             if name in ("write", "ftruncate", "open"):
                 self._note_change(name, plain, result)
             if name == "write":

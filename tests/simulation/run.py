@@ -1249,7 +1249,9 @@ class Run:
                     data, _ = await self._read_whole(machine, whole)
                 except OSError as wrong:
                     # Here, the file may have the name of a backup.
-                    if wrong.errno != errno.ENOENT or not self._has_local_names():
+                    is_backup = machine.identity(whole + BACKUP) == self._id(path)
+                    may_be_away = is_backup or self._has_local_names()
+                    if wrong.errno != errno.ENOENT or not may_be_away:
                         found.append(f"the pinned file {whole} cannot be read: {wrong}")
                 else:
                     if data != content:

@@ -253,3 +253,17 @@ def test_no_entry_gets_into_a_protected_folder_by_an_exchange(desk: Mounted) -> 
     with pytest.raises(PermissionError):
         desk.exchange(new, notes)
     assert (new.read_bytes(), notes.read_bytes()) == (EDIT, NOTES)
+
+
+@pytest.mark.mount("settle=0", "refresh=1", profile="published")
+def test_a_file_whose_removal_is_undone_is_shown_without_a_connection(desk: Mounted) -> None:
+    """Otherwise, a program would make a new file, which later becomes a conflict copy."""
+    desk.allow("refused", "offline", "reach")
+    refused_edit(desk)
+    path = desk.root / "notes.txt"
+    path.unlink()
+    assert desk.try_sync() == 1  # reports that the removal was undone; nobody lists the folder
+    desk.deployment.fault(down=True)
+    assert desk.names(desk.root).count("notes.txt") == 1
+    assert path.stat().st_size == len(NOTES)
+    desk.deployment.heal()

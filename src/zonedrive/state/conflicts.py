@@ -15,6 +15,7 @@ from zonedrive.model import Entry
 from zonedrive.state import local_operations
 from zonedrive.state.conflict_copies import (
     copy_name,
+    is_copy_name,
     move,
     record_conflict,
     remove_mark,
@@ -22,10 +23,10 @@ from zonedrive.state.conflict_copies import (
 )
 from zonedrive.state.inode import NOWHERE, Inode, Kind, Local
 from zonedrive.state.intents import Intent
-from zonedrive.state.invalidation import EntryGone, name_left
+from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, name_left
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import fields_of
-from zonedrive.state.names import local_name
+from zonedrive.state.names import local_name, safe
 from zonedrive.state.pending_requests import PendingRequest
 
 log = logging.getLogger(__name__)
@@ -121,19 +122,23 @@ def rename_local_aside(state: LocalState, inode: Inode, found: Entry) -> None:
     state.listing_outdated.notify(parent)
 
 
-def show_copy(state: LocalState, inode: Inode, folder: Inode, found: Entry) -> None:
-    """Undo the removal of `inode`, whose entry `found` got a conflict-copy name in `folder`.
+def show_kept(state: LocalState, inode: Inode, folder: Inode, found: Entry) -> None:
+    """Undo the removal of `inode`, whose entry `found` the service keeps in `folder`.
 
-    Show the entry under this name, and record a conflict between the entry and the inode that now
-    has the former name in `folder`. If there is no such inode, the copy is also recorded as the
-    original.
+    Show the entry under its name. If that is a conflict-copy name, record a conflict between the
+    entry and the inode that now has the former name in `folder`, or the entry itself if there is no
+    such inode. If another inode has the entry's name, the next listing decides what to show.
     """
-    original = inode.name
+    original, is_copy = inode.name, is_copy_name(found.name, inode.name)
     with state.transaction():
         local_operations.forget(state, inode)
-        copy = _show(state, found, folder.ino)
-        other = state.inodes.child(folder.ino, original) or copy
-        record_conflict(state, copy.ino, other.ino, found.modified_by)
+        if is_copy or state.inodes.child(folder.ino, safe(found.name)) is None:
+            shown = _show(state, found, folder.ino)
+            state.invalidations.put(EntryChanged(folder.ino, shown.name.encode()))
+            state.invalidations.put(InodeChanged(folder.ino, attr_only=True))
+        if is_copy:
+            other = state.inodes.child(folder.ino, original) or shown
+            record_conflict(state, shown.ino, other.ino, found.modified_by)
     state.listing_outdated.notify(folder.ino)
 
 

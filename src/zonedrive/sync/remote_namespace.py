@@ -351,11 +351,12 @@ class RemoteNamespace:
             await self._delete(intent, inode, planned)
         except FOR_GOOD as refused:
             if await self._is_there(inode):
+                entry = None
                 with suppress(NotFound, *FOR_GOOD):
-                    await self._name_again(inode)
+                    entry = await self._named_entry(inode)
                 if is_aside(inode.remote_name):
                     raise  # no other step would rename or delete the entry later
-                self._rollback.removal(intent, inode, refused)
+                self._rollback.removal(intent, inode, refused, entry)
             elif planned.is_current:  # an earlier request succeeded without a response
                 await self._deleted(inode)
 
@@ -372,12 +373,9 @@ class RemoteNamespace:
         planned.require()  # another inode may represent the entry now
         if reason:
             log.warning("inode %d: %s: kept there", inode.ino, reason)
-            entry = await self._name_again(inode)
-            is_copy = conflict_copies.is_copy_name(inode.remote_name or "", inode.name)
-            if is_copy and entry is None:  # renamed before the client was restarted
-                entry = await current_entry(self._service, inode.zone, inode.entry_id)
+            entry = await self._named_entry(inode)
             planned.require()
-            self._rollback.keep(inode, entry if is_copy else None)
+            self._rollback.keep(inode, entry)
             return
         # The name is only shown in the trash, and after a restore.
         with suppress(NotFound, AlreadyExists, Changed, *FOR_GOOD):
@@ -407,6 +405,11 @@ class RemoteNamespace:
             if self._state.intents.count_failure(intent, Failure.COPY) <= COMPARISONS:
                 raise
             log.info("inode %d: removed; its readers may get an error: %s", inode.ino, wrong)
+
+    async def _named_entry(self, inode: Inode) -> Entry | None:
+        """Return an entry as the service has it, after `_name_again`; None if it was deleted."""
+        entry = await self._name_again(inode)
+        return entry or await current_entry(self._service, inode.zone, inode.entry_id)
 
     async def _name_again(self, inode: Inode, instead: str = "") -> Entry | None:
         """Give an entry with a temporary name its local name, or `instead` if that name is taken.

@@ -36,36 +36,40 @@ class Rollback:
         self._state = state
         self._folders = folders
 
-    def keep(self, inode: Inode, copy: Entry | None = None) -> None:
-        """Undo the local removal of an entry; the next listing shows the entry again.
+    def keep(self, inode: Inode, entry: Entry | None = None) -> None:
+        """Undo the local removal of an entry.
 
-        If the entry was renamed to a conflict-copy name, `copy` is the renamed entry, which is
-        shown at once. For a folder, drop the local content that was copied from the service before
-        the deletion.
+        `entry` is the entry as the service has it now; it is shown at once, because the next
+        listing may be far away if the connection is lost. Without `entry`, the next listing shows
+        it. For a folder, drop the local content that was copied from the service before the
+        deletion.
         """
         state = self._state
         if inode.is_folder:
             for each in state.inodes.get_all(state.inodes.rows.with_bytes()):
                 if state.inodes.is_below(each, inode):
                     state.revert_to_remote(each)
-        above = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
+        parent = (entry and entry.parent_id) or inode.remote_parent or ""
+        above = state.inodes.by_remote(inode.zone, parent)
         has_content = inode.is_folder and bool(state.inodes.numbers_in(inode.ino))
         if has_content and state.inodes.is_here(above):
             local_operations.put_back(state, inode, above)
-        elif copy is None or not state.inodes.is_here(above):
+        elif entry is None or entry.unsure or not state.inodes.is_here(above):
             local_operations.forget(state, inode)
         else:
-            conflicts.show_copy(state, inode, above, copy)
+            conflicts.show_kept(state, inode, above, entry)
         if inode.is_folder or not state.inodes.is_here(above):
             self._folders.forget()  # the folder's content may be new as well
         else:
             self._folders.forget(above.ino)
 
-    def removal(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> None:
+    def removal(
+        self, intent: Intent, inode: Inode, refused: ZonedriveError, entry: Entry | None = None
+    ) -> None:
         """Roll back a removal that the service rejects, and record the rejection for the user.
 
-        Also roll back the rename of another entry to the place of the removed one, if possible.
-        Raises Stale if the intent has changed.
+        Also roll back the rename of another entry to the place of the removed one, if possible. For
+        `entry`, see `keep`. Raises Stale if the intent has changed.
         """
         state = self._state
         state.intents.snapshot(intent).require()
@@ -73,14 +77,14 @@ class Rollback:
         which = inode.zone, inode.remote_id or "", state.path(inode.ino)
         above = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
         name = safe(inode.remote_name or "")
-        self.keep(inode)
-        said = f"{marked('the removal was undone')}: {refused.line()}"
-        state.refusals.add(*which, said)
-        state.intents.changes.notify()
         other = None if above is None else state.inodes.child(above.ino, name)
         moved = self._movable(other)
         if other is not None and moved is not None:
             self.move(moved, other, refused)
+        self.keep(inode, entry)
+        said = f"{marked('the removal was undone')}: {refused.line()}"
+        state.refusals.add(*which, said)
+        state.intents.changes.notify()
 
     def move(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
         """Roll back a rename or move that the service rejects, and return True.

@@ -85,6 +85,8 @@ def cause_of(error: Exception) -> Cause:
     if getattr(error, "status", 0) == errors.FULL:
         return Cause.REFUSED  # the user may have to make room
     cause = next((_TYPES[kind] for kind in type(error).__mro__ if kind in _TYPES), Cause.UNEXPECTED)
+    if cause is Cause.REFUSED and getattr(error, "by_gateway", False):
+        return Cause.SERVICE
     if cause is Cause.REFUSED and not getattr(error, "status", 0):
         return Cause.LOCAL  # raised without a request to the service
     return cause

@@ -113,6 +113,9 @@ class RemoteError(ZonedriveError):
     is_partial = False
     """True if an earlier request of the same operation had an effect."""
 
+    by_gateway = False
+    """True if a gateway has rejected the request, and the service has probably not received it."""
+
     def __init__(
         self,
         message: str,

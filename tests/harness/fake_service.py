@@ -841,7 +841,9 @@ class FakeService(Service):
     @staticmethod
     def _failed(request: _Request, status: int, body: bytes) -> RemoteError:
         early = request.streamed
-        origin: Origin = "published" if request.path.startswith("/api/zones") else ""
+        # The status 401 of a profile's endpoint would need a check of the logon.
+        origin: Origin = "" if status == 401 else "profile"
+        origin = "published" if request.path.startswith("/api/zones") else origin
         sent = Request(request.method, request.path, doing=request.doing, origin=origin)
         return error_mapping.failed(
             status, {}, body, sent, f"https://{HOST}",

@@ -117,8 +117,7 @@ class _Sent(Sending):
         return error  # which the transport turns into an answer
 
     def answered_by_page(self, status: int) -> Exception:
-        is_bare = self.effect and UPLOADS not in self.target.encode()
-        return ApiError(503 if is_bare else status, BY_PAGE, "")
+        return ApiError(status, BY_PAGE, "")
 
 
 class _End:
@@ -160,7 +159,7 @@ class _End:
         form = numbers.choice(("service", "service", "page", "nothing", "redirect", "success"))
         if self.line.weather() == WEATHERS["calm"]:
             form = "service"
-        if form == "success" and (request.method == "GET" or UPLOADS in request.extensions[TARGET]):
+        if form == "success":
             status, body = 200, PAGE
         elif form == "redirect":
             return Answer(302, [(b"location", b"/maintenance"), (b"content-length", b"0")])

@@ -17,6 +17,7 @@ import trio
 from tests.harness.fake_service import HOST, FakeService, _Request
 from tests.simulation.checker import RecordedWorld
 from zonedrive.errors import BadAnswer, Interrupted, RemoteError, ReplyLost, TimedOut, Unreachable
+from zonedrive.remote.wire import error_mapping
 from zonedrive.sandbox.errors import ApiError
 
 ResultT = TypeVar("ResultT")
@@ -44,9 +45,10 @@ class Weather:
 
 PAGES = {
     "unrouted": Weather(paged=1.0),
-    "misrouted": Weather(paged=0.6, page_statuses=(404, 404, 200)),
+    "misrouted": Weather(paged=0.6, page_statuses=(404, 404, 403, 200)),
+    "blocked": Weather(paged=1.0, page_statuses=(403, 403, 405, 200)),
 }
-"""Weathers in which a gateway answers, without a route to the service."""
+"""Weathers in which a gateway answers instead of the service."""
 PAGE = b"<html><body>Down for maintenance</body></html>"
 ORDINARY = {
     "calm": Weather(),
@@ -90,10 +92,7 @@ class Sending(Protocol):
         """Return the error of a request that the service or a gateway rejects."""
 
     def answered_by_page(self, status: int) -> Exception:
-        """Return the error of a page, whose status is 503 for a change without content.
-
-        There, the client cannot tell another status from one of the service.
-        """
+        """Return the error of a page with this status."""
 
 
 @dataclass
@@ -241,9 +240,10 @@ class _Sent(Sending):
         return FakeService._refusal(self._request, error)
 
     def answered_by_page(self, status: int) -> RemoteError:
-        if status == 200 and (self._request.content or not self.effect):
+        if status == 200 and self.effect and not self._request.content:
+            return error_mapping.page_for_change(status, self._doing)
+        if status == 200:
             return BadAnswer(f"{self._doing}: the answer is no JSON")
-        status = 503 if self.effect and not self._request.content else status
         return FakeService._failed(self._request, status, PAGE)
 
 

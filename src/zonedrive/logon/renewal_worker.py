@@ -360,7 +360,8 @@ def _is_final(refused: RemoteError, *, sent: bool) -> bool:
     """
     if isinstance(refused, CredentialsRefused) and not refused.status:
         return True  # raised by the flow: a code, a browser or another password is required
-    return sent and (refused.status == UNAUTHORIZED or refused.code in WRONG_PASSWORD)
+    is_unauthorized = refused.status == UNAUTHORIZED and not refused.by_gateway
+    return sent and (is_unauthorized or refused.code in WRONG_PASSWORD)
 
 
 async def _revoke(access: LogonApi, account: Account, former: Bearer) -> None:

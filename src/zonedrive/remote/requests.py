@@ -252,7 +252,7 @@ class Requests:
         is sent; any later 401 concerns the password, and nothing is repeated.
         """
         with contextlib.suppress(Forbidden):  # the response to a limited but valid logon
-            await self.read(Request("GET", ZONES, doing=request.doing))
+            await self.read(Request("GET", ZONES, doing=request.doing, origin="published"))
         with error_mapping.checked_password(request.doing):
             return await self.change(request, password=True)
 
@@ -283,7 +283,7 @@ class Requests:
         Raises no RemoteError. If `bare`, the request has no bearer token; use this for an endpoint
         that requires no logon.
         """
-        request = Request("GET", path)
+        request = Request("GET", path, origin="published")
         made = self._client.request(request, timeout=TIMEOUT)
         attempt = _Attempt(request, made, LISTING, is_bare=bare)
         with contextlib.suppress(RemoteError):
@@ -347,6 +347,10 @@ class Requests:
                 raise ReplyLost(f"{slow}, so it may or may not have taken effect")
             raise TimedOut(slow, bare=bare)
         if 200 <= status < 300:
+            # The response to an upload must describe the file.
+            is_unchecked = attempt.has_effect and not attempt.is_upload and status != 204
+            if is_unchecked and error_mapping.is_page(headers, body):
+                raise error_mapping.page_for_change(status, doing)
             if not attempt.is_upload:
                 self._limit.answered(head_at - began, self.underway)
             return attempt.empty if status == 204 else body

@@ -23,12 +23,13 @@ PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
 Origin = Literal["published", "profile", ""]
-"""Source of an endpoint, which decides the meaning of two error responses.
+"""Source of an endpoint, which decides the meaning of some error responses.
 
 `published` means that the published API has the endpoint. Its response with status 404 then has an
 error object. Without this object, the response is from a gateway, and does not show that the entry
-was deleted. `profile` means that the endpoint is from a profile, and may reject a valid bearer
-token. The error for its status 401 is EndpointRefused. With the empty string, neither rule applies.
+was deleted. A refusal with a page (HTML) is also from a gateway. `profile` means that the endpoint
+is from a profile, and may reject a valid bearer token. The error for its status 401 is
+EndpointRefused. With the empty string, none of these rules applies.
 """
 
 

@@ -62,6 +62,7 @@ class Failure(Enum):
     COPY = auto()  # the content of open files could not be copied before a deletion
     UNLISTED_NAME = auto()  # the name is in use on the service, but not listed there
     TEMPORARY_NAME = auto()  # the file has a temporary name on the service
+    GATEWAY = auto()  # a gateway rejected a rename, a move or a removal
     UNUSABLE_REPLY = auto()  # the response to an upload was unusable, see `UnusableReply`
 
 

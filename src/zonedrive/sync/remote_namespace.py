@@ -9,7 +9,7 @@ import msgspec
 import trio
 
 from zonedrive.causes import Cause, cause_of
-from zonedrive.errors import AlreadyExists, Changed, NotFound, Rejected, ZonedriveError
+from zonedrive.errors import AlreadyExists, Changed, NotFound, Rejected, RemoteError, ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry, Revision
 from zonedrive.remote.service import Service
@@ -144,8 +144,18 @@ class RemoteNamespace:
         try:
             await (self._step_aside if aside else self._move)(intent, inode)
         except FOR_GOOD as refused:
+            self._require_lasting(intent, refused)
             if not await self._roll_back(intent, inode, refused):
                 raise
+
+    def _require_lasting(self, intent: Intent, refused: ZonedriveError) -> None:
+        """Raise `refused` if a gateway has rejected the change at most COMPARISONS times.
+
+        For example, the user may be in another network for a while.
+        """
+        by_gateway = isinstance(refused, RemoteError) and refused.by_gateway
+        if by_gateway and self._state.intents.count_failure(intent, Failure.GATEWAY) <= COMPARISONS:
+            raise refused
 
     async def _move(self, intent: Intent, inode: Inode) -> None:
         state, planned = self._state, self._state.intents.snapshot(intent)
@@ -350,6 +360,7 @@ class RemoteNamespace:
         try:
             await self._delete(intent, inode, planned)
         except FOR_GOOD as refused:
+            self._require_lasting(intent, refused)
             if await self._is_there(inode):
                 entry = None
                 with suppress(NotFound, *FOR_GOOD):
@@ -519,8 +530,10 @@ def _unsupported_endpoint_error(unknown: NotFound) -> Rejected:
 
     `unknown` is the service's 404 response to a request for entries that exist.
     """
-    return Rejected(
+    rejected = Rejected(
         f"{unknown.message}, but has what this is about",
         remedy="'zonedrive doctor --profile PROFILE' tells whether the service has such a request",
         status=unknown.status,
     )
+    rejected.by_gateway = unknown.by_gateway
+    return rejected

@@ -546,3 +546,12 @@ async def test_without_a_password_a_person_is_asked(counter: Counter) -> None:
     outcome = await counter.renew()
     assert (outcome.result, counter.desk.asked) == ("refused", [])
     assert "zonedrive logon" in outcome.remedy
+
+
+async def test_a_gateways_page_does_not_refuse_the_password(counter: Counter) -> None:
+    """A firewall may ask for a logon of its own; the password is kept for the next attempt."""
+    counter.keep("session")
+    counter.desk.answer(LOGON, httpx.Response(401, html="<h1>Sign on to the network</h1>"))
+    outcome = await counter.renew()
+    assert outcome.result == "later"
+    assert counter.store.get("password") is not None

@@ -132,6 +132,21 @@ async def test_a_change_that_answers_nothing_of_use_is_looked_up(
     assert stage.asked()[1:] == ["GET /api/zones/z/files/e"]
 
 
+@pytest.mark.parametrize("verb", CHANGES)
+async def test_a_page_with_a_successful_status_leaves_the_effect_unknown(
+    stage: Stage, verb: str
+) -> None:
+    """A gateway answers each change with a page, and has not passed it on."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        return (
+            said(200, ENTRY) if request.method == "GET" else httpx.Response(200, html="<p>No</p>")
+        )
+
+    with pytest.raises(errors.ReplyLost, match="proxy or firewall"):
+        await CHANGES[verb](stage.service(handle))
+
+
 async def test_a_new_folder_is_found_by_its_name(stage: Stage) -> None:
     """The folder is found in the parent's listing; files with that name are ignored."""
     listing = [ENTRY, ENTRY | {"id": "f", "folder": True}]

@@ -88,6 +88,11 @@ UNCLEAR_401 = Row(
     "ask the administrator of the service whether your account may use it",
 )  # fmt: skip
 """Row for status 401 from an endpoint of a profile."""
+PAGE = Row(
+    Unavailable, "", "a proxy or firewall answers instead of the service",
+    "check the network, or log on to it; if this lasts, ask the administrator of the network",
+)  # fmt: skip
+"""Row for a page instead of an answer of the service, see `is_page`."""
 
 NO_ZONES = marked(
     "ask the administrator of the service whether your account is active and may use the API"
@@ -105,7 +110,7 @@ REMEDIES: dict[int | str, str] = {
 """Remedies for some statuses and codes, more specific than the remedies in TABLE."""
 
 REFUSAL_REMEDIES = frozenset(
-    (NO_ZONES, *REMEDIES.values(), *(row.remedy for row in (*TABLE, UNCLEAR_401)))
+    (NO_ZONES, *REMEDIES.values(), *(row.remedy for row in (*TABLE, UNCLEAR_401, PAGE)))
 ) - {""}
 """All remedies of `refusal`."""
 
@@ -150,16 +155,22 @@ def refusal(
     origin: Origin = "",
     retry_after: float | None = None,
     early: bool = False,
+    page: bool = False,
 ) -> RemoteError:
     """Return the error for an unsuccessful response; the error message begins with `doing`.
 
     `retry_after` is the number of seconds in the response's Retry-After header. `early` means that
-    the response came before the whole request was sent.
+    the response came before the whole request was sent. For `page`, see `is_page`.
     """
     code, message = error_body(body)
     row = UNCLEAR_401 if origin == "profile" and status == 401 else meaning(status, code)
-    if origin == "published" and row.error is NotFound and not (code or message):
+    by_gateway = page and row.error in (Forbidden, NotFound, NotLoggedOn, Rejected)
+    if by_gateway and origin == "published" and row.error is not NotLoggedOn:
+        row = PAGE
+    elif origin == "published" and row.error is NotFound and not (code or message):
         row = _BY_ERROR[Unavailable]
+    elif by_gateway and origin == "profile" and row.error is not NotFound:
+        row = PAGE._replace(error=row.error)
     remedy = marked(REMEDIES.get(status) or REMEDIES.get(code) or row.remedy)
     words, detail = WORDS.get(code) or row.words, f"HTTP {status}{' ' + code if code else ''}"
     said = f"{detail}: {message}" if message else detail
@@ -170,6 +181,7 @@ def refusal(
         code=code,
         logged=during(doing, f"{words} ({detail})"),
     )
+    error.by_gateway = by_gateway
     if isinstance(error, Unavailable):
         error.retry_after = retry_after
         # A gateway also sends 503 if it lost contact with a service that already had the request.
@@ -207,11 +219,35 @@ def failed(
         )
     now = header_seconds(headers.get("Date"))
     delay = retry_after(headers.get("Retry-After"), time.time() if now is None else now)
-    error = refusal(status, body, doing, origin=request.origin, retry_after=delay, early=early)
+    error = refusal(
+        status, body, doing, origin=request.origin, retry_after=delay, early=early,
+        page=is_page(headers, body),
+    )  # fmt: skip
     if not (sent and status in _LOST):
         return error
     return ReplyLost(_unknown(error.message), status=status, code=error.code,
                      logged=_unknown(error.logged))  # fmt: skip
+
+
+def is_page(headers: Mapping[str, str], body: bytes) -> bool:
+    """Return True if a response is a page (HTML), for example of a proxy or a network's logon.
+
+    The service sends JSON, apart from the content of files.
+    """
+    kind = headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    return kind in PAGES or body.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"<")
+
+
+PAGES: Final = frozenset({"text/html", "application/xhtml+xml"})
+"""Media types of pages."""
+
+
+def page_for_change(status: int, doing: str) -> RemoteError:
+    """Return the error for a change that a page with a successful `status` answers."""
+    said = _unknown(during(doing, f"{PAGE.words} (HTTP {status})"))
+    error = ReplyLost(said, remedy=marked(PAGE.remedy), status=status)
+    error.by_gateway = True
+    return error
 
 
 def _unknown(message: str) -> str:

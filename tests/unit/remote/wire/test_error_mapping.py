@@ -90,6 +90,46 @@ def test_a_published_endpoint_that_a_gateway_does_not_find(
     assert error.status == status
 
 
+@pytest.mark.parametrize(
+    ("status", "origin", "kind"),
+    [
+        (400, "published", errors.Unavailable),
+        (403, "published", errors.Unavailable),
+        (404, "published", errors.Unavailable),
+        (405, "published", errors.Unavailable),
+        (451, "published", errors.Unavailable),
+        (401, "published", errors.NotLoggedOn),
+        (403, "profile", errors.Forbidden),
+        (404, "profile", errors.NotFound),
+        (405, "profile", errors.Rejected),
+        (403, "", errors.Forbidden),
+        (401, "", errors.NotLoggedOn),
+    ],
+)
+@pytest.mark.parametrize("is_marked", [False, True])
+def test_a_gateway_that_rejects_a_request(
+    status: int, origin: Origin, kind: type[errors.RemoteError], is_marked: bool
+) -> None:
+    """A page shows that a gateway answers, by its media type or by its first character."""
+    headers = {"Content-Type": "Text/HTML; charset=utf-8"} if is_marked else {}
+    body = b"Blocked" if is_marked else b"\xef\xbb\xbf\n<!DOCTYPE html><p>Blocked"
+    request = Request("DELETE", "/x", origin=origin)
+    error = error_mapping.failed(status, headers, body, request, "https://x")
+    assert (type(error), error.status, error.by_gateway) == (kind, status, True)
+    by_service = b'{"error":"NOT_ALLOWED"}'
+    json = {"Content-Type": "application/json"}
+    assert not error_mapping.failed(status, json, by_service, request, "https://x").by_gateway
+
+
+@pytest.mark.parametrize("status", [409, 413, 423, 429, 500, 503])
+def test_a_page_of_a_gateway_whose_status_tells_enough(status: int) -> None:
+    """For example, gateways also limit the size of a request."""
+    page, request = b"<html>", Request("POST", "/x", origin="published")
+    error = error_mapping.failed(status, {}, page, request, "https://x")
+    assert type(error) is error_mapping.meaning(status, "").error
+    assert not error.by_gateway
+
+
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 500, 502, 503])
 def test_every_code_with_every_status_has_a_meaning(status: int) -> None:
     """No status and code of the service causes a traceback."""
@@ -116,7 +156,7 @@ def test_every_code_with_every_status_has_a_meaning(status: int) -> None:
     ],
 )
 def test_a_refusal_without_a_proper_body_is_a_refusal(body: bytes) -> None:
-    """A proxy's HTML page instead of the error body does not hide the status."""
+    """The status decides."""
     error = error_mapping.refusal(403, body, "x")
     assert type(error) is errors.Forbidden
     assert error.code == ""

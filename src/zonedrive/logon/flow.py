@@ -536,9 +536,11 @@ def _refusal(refused: RemoteError, remedy: str = CHECK) -> RemoteError:
         remedy = "log off where this user is logged on, or try again later"
     elif refused.code in REMEDIES:  # for example an inactive user
         remedy = REMEDIES[refused.code]
-    return CredentialsRefused(
+    error = CredentialsRefused(
         f"logging on: {words}" if words else refused.message,
         remedy=remedy,
         status=refused.status,
         code=refused.code,
     )
+    error.by_gateway = refused.by_gateway
+    return error

@@ -553,5 +553,5 @@ async def test_a_gateways_page_does_not_refuse_the_password(counter: Counter) ->
     counter.keep("session")
     counter.desk.answer(LOGON, httpx.Response(401, html="<h1>Sign on to the network</h1>"))
     outcome = await counter.renew()
-    assert outcome.result == "later"
+    assert outcome.result == "blocked"
     assert counter.store.get("password") is not None

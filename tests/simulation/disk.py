@@ -32,7 +32,8 @@ from zonedrive.content import cache as cache_module
 from zonedrive.content import cache_index
 from zonedrive.db import LOG_MARK, Database, Migration
 
-BLOCK = 4096
+BLOCK = 4096  # first block of a file, which holds the header of a content file
+PIECE = 64  # of all further blocks: the lines of programs are shorter than blocks of a disk
 PAGE = 1024  # bytes, of a database whose disk notes nothing
 MANY = 500  # open files
 LEFT_OPEN = re.compile(r"/zd(case|sim)[^/]*/.* \(deleted\)$")  # of a run that has ended
@@ -172,9 +173,10 @@ class Disk:
         before = before or b""
         size = len(now) if before == now else self._numbers.choice((len(now), len(before)))
         data = bytearray(size)
-        for start in range(0, size, BLOCK):
+        ends = [*range(BLOCK, size, PIECE), size]
+        for start, end in zip([0, *ends], ends, strict=False):
             source = self._numbers.choice((now, before))
-            piece = source[start : min(start + BLOCK, size)]
+            piece = source[start:end]
             data[start : start + len(piece)] = piece
         there.write_bytes(data)
 
@@ -212,8 +214,8 @@ def instrument() -> Iterator[None]:
     """Put the disks below all clients of this process."""
     real = {
         name: getattr(os, name)
-        for name in ("pwrite", "pwritev", "ftruncate", "fsync", "link", "unlink", "replace",
-                     "rename", "copy_file_range", "statvfs")
+        for name in ("pwrite", "pwritev", "ftruncate", "fsync", "fdatasync", "link", "unlink",
+                     "replace", "rename", "copy_file_range", "statvfs")
     }  # fmt: skip
     commit, original = Database._commit, vars(Database)["open"]
     real_sync = vars(cache_module)["sync_file_system"]
@@ -274,7 +276,8 @@ def instrument() -> Iterator[None]:
         setattr(os, name, wrapped(name, grows=True))
     for name in ("ftruncate", "unlink", "replace", "rename"):
         setattr(os, name, wrapped(name, grows=False))
-    os.fsync, os.statvfs = fsync, statvfs  # type: ignore[assignment]
+    os.fsync = os.fdatasync = fsync  # type: ignore[assignment]
+    os.statvfs = statvfs
     vars(cache_module)["sync_file_system"] = sync_file_system
     Database._commit = committed  # type: ignore[method-assign,assignment]
     Database.open = classmethod(opened)  # type: ignore[method-assign,assignment,arg-type]

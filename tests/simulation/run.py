@@ -112,6 +112,10 @@ REPLACING = {
     "save_over", "save_renamed_open", "aside", "aside_for_a_moment", "rename", "swap",
     "move_folder", "save_beside_backup", "save_unchanged",
 }  # fmt: skip
+IN_PLACE = {
+    "save", "save_within", "append", "save_synced", "write_on", "save_slowly", "save_shorter",
+    "save_redirected", "save_and_sync", "save_emptied", "log",
+}  # fmt: skip
 STOPPING = {"restart", "log_off", "bring_back", "damage", "profile"}
 LESS_RIGHTS = {"level", "zone_gone", "write_protect", "read_protect"}
 BACKUP = "~"
@@ -159,12 +163,13 @@ class SimulatedProgram(Program):
     _kept: tuple[str, str, int] | None = None
     _last = NOTHING  # token of the save that began last
     _begun_s = math.inf  # when that save began
+    _verb = ""  # of the operation in progress
 
     def do(self, verb: str, path: str, other: str = "", padding: int = 0) -> None:
         count, before = len(self.wrong), self._claims.here(self.who).get(path)
         self._stored = {before} if before else set()
         self.has_lost_power = self.is_restored = False
-        self._kept = None
+        self._kept, self._verb = None, verb
         super().do(verb, path, other, padding)
         if self._kept and not (self.has_lost_power or self.is_restored):
             place, token, deaths = self._kept
@@ -178,6 +183,13 @@ class SimulatedProgram(Program):
             for each in self.wrong[count:]
             if not any(f"OSError({number}," in each for number in self.expected)
         ]
+
+    def _removed(self, path: str) -> None:
+        if self.has_lost_power and self._verb in IN_PLACE:  # what was synced before must stay
+            with self._lock:
+                self._claims.replaced(self.who, path, self._number(path))
+        else:
+            super()._removed(path)
 
     def _may_have_saved(self, number: int) -> bool:
         """Return True also for a call that waits: it has any error of the upload."""

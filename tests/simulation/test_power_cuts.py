@@ -37,5 +37,24 @@ def test_synced_content_survives_a_later_save(first: str, later: str, is_restart
             Step("A", "look", 100.0, ("one.txt", "two.txt", "0")),
         )
         scenario = Scenario(seed, users=("alice",), options=("settle=30",), steps=steps)
-        found = run(scenario)
-        assert not found.findings, "\n".join([*found.findings, *found.trace])
+        _check(scenario)
+
+
+@pytest.mark.parametrize("writes", range(10, 30))
+@pytest.mark.parametrize("padding", [20, 5000, 150_000])
+def test_synced_content_survives_the_next_write_of_the_same_descriptor(
+    padding: int, writes: int
+) -> None:
+    """The power fails after some writes: before, during or after the line that is not synced."""
+    for seed in range(4):
+        steps = (
+            Step("A!", "power", 0.9, (str(writes),)),
+            Step("A", "write_on", 1.0, ("one.txt", "two.txt", str(padding))),
+            Step("A", "look", 100.0, ("one.txt", "two.txt", "0")),
+        )
+        _check(Scenario(seed, users=("alice",), options=("settle=30",), steps=steps))
+
+
+def _check(scenario: Scenario) -> None:
+    found = run(scenario)
+    assert not found.findings, "\n".join([*found.findings, *found.trace])

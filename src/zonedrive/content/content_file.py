@@ -120,6 +120,9 @@ class ContentFile:
     def _flush(self) -> None:
         """Write buffered bytes to the kernel; the caller holds the lock."""
 
+    def _begin_sync(self) -> None:
+        """Prepare for writes during and after a sync; the caller holds the lock."""
+
     def manifest(self, *, size: int | None = None, final: bool = False) -> bytes:
         """Return the manifest of the flushed file, to pass to `open_file`; b"" for a plain file.
 
@@ -172,6 +175,7 @@ class ContentFile:
         with self._lock:
             descriptor = self._open()
             self._flush()
+            self._begin_sync()
             safe = self.changes
         os.fsync(descriptor)
         sync_folder(self.path.parent)  # syncs the name of a new file

@@ -7,8 +7,11 @@ INVARIANT: plaintext past the logical size never reappears. Code that extends th
 rewrites the last chunk if the stored chunk extends past the old size.
 
 INVARIANT: a chunk inside the recorded size is overwritten only after its new slot is complete in
-the redo log, because a process that is killed during a write may leave half of the chunk. The chunk
-and the redo log then have the same nonce, by which `Slots.repair` identifies the chunk.
+the redo log, because a process that is killed during a write may leave half of the chunk.
+
+INVARIANT: a chunk that `sync` has made safe is overwritten only after its new slot in the redo log
+is safe, too, and the redo log is used again only after the chunk is safe. A power cut may lose any
+block of the later write, and the bytes of the chunk that no program has changed must stay readable.
 
 A read of an empty slot that is not listed as a hole raises Damaged and never returns zeros, because
 a power cut may lose a chunk but not the header. A read of a chunk whose nonce `Chunks` does not
@@ -56,6 +59,8 @@ class EncryptedFile(ContentFile):
         self._size = self._chunks.size
         self._dirty: OrderedDict[int, bytearray] = OrderedDict()
         self._regenerable = False
+        self._synced = 0  # number of chunks that a power cut must not damage
+        self._log_is_needed = False  # until the last chunk written over a synced one is safe
         self._zeros = Ranges()  # holes that can be read although the file is regenerable
         self._trimmed = False
 
@@ -85,7 +90,7 @@ class EncryptedFile(ContentFile):
             head = Head.load(descriptor, key)
             file = cls(path, descriptor, head, key, manifest)
             if writable:
-                file._slots.repair(head.size)
+                file._slots.repair(head.size, file._chunks.is_last)
             return file
         except BaseException:
             os.close(descriptor)
@@ -191,6 +196,7 @@ class EncryptedFile(ContentFile):
 
     def _cut(self, size: int) -> None:
         self._chunks.cut(count_of(size), count_of(self._size))
+        self._synced = min(self._synced, count_of(size))
         for number in [n for n in self._dirty if n >= size // CHUNK]:
             used = size - number * CHUNK
             if used <= 0:
@@ -201,8 +207,8 @@ class EncryptedFile(ContentFile):
 
     def _trim(self) -> None:
         """Remove slots after the end of the file from the disk."""
-        self._trimmed = True
         self._slots.trim(count_of(self._size))
+        self._trimmed = True
 
     # -- chunks in memory
 
@@ -358,6 +364,9 @@ class EncryptedFile(ContentFile):
         self._store_dirty()
         self._save_head()
 
+    def _begin_sync(self) -> None:
+        self._synced = count_of(self._size)
+
     def _save_head(self) -> None:
         if self._size != self._head.size or list(self._chunks.holes) != list(self._head.holes):
             self._head.save(self._descriptor, self._size, self._chunks.holes)
@@ -379,9 +388,10 @@ class EncryptedFile(ContentFile):
         nonce = self._chunks.reserve_nonces(1, self._size)
         slot = self._slots.seal(number, plain, nonce)
         before: Buffer | None = None
-        if number * CHUNK < self._head.size and not self._regenerable:
+        if number * CHUNK < max(self._size, self._head.size) and not self._regenerable:
             before = self._slots.read(number)
-            self._slots.log(number, slot)
+        if number * CHUNK < self._head.size and not self._regenerable:
+            self._log(number, slot)
         try:
             self._slots.write(number, slot)
         except OSError:
@@ -398,6 +408,16 @@ class EncryptedFile(ContentFile):
         with self._lock:
             self._regenerable = True
             self._zeros = Ranges(self._chunks.holes) if is_complete else Ranges()
+
+    def _log(self, number: int, slot: tuple[bytes, bytes]) -> None:
+        """Write the new slot of a chunk to the redo log. Raises OSError."""
+        if self._log_is_needed:
+            os.fdatasync(self._descriptor)
+            self._log_is_needed = False
+        self._slots.log(number, slot)
+        if number < self._synced:
+            os.fdatasync(self._descriptor)
+            self._log_is_needed = True
 
     def _undo(self, number: int, before: Buffer | None) -> None:
         """Restore the previous bytes `before` of a slot after a failed write.

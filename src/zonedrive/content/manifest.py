@@ -246,6 +246,14 @@ class Chunks:
         self.put(number, number + 1, nonce)
         return True
 
+    def is_last(self, number: int, nonce: int, other: int) -> bool:
+        """Return True if the manifest shows that `nonce`, not `other`, is of a chunk's last write.
+
+        If so, the write is recorded. Without a manifest, the result is False.
+        """
+        is_before_other = nonce < other and nonce >> _COUNTER_BITS == other >> _COUNTER_BITS
+        return self._writes is not None and not is_before_other and self.accepts(number, nonce)
+
     def is_there(self, number: int, slot: memoryview, *, holes: bool) -> bool:
         """Return True if `slot` holds the last write of chunk `number`, False for a hole.
 

@@ -14,11 +14,12 @@ callers choose the nonces.
 INVARIANT: every write uses a new nonce (see `manifest.Nonces`), so that a copy of a file (same id,
 same key) may be written independently.
 
-INVARIANT: `repair` changes only a chunk that has the logged slot's nonce and cannot be decrypted.
+INVARIANT: `repair` changes only a chunk that cannot be decrypted, and only to its last write.
 """
 
 import os
 import struct
+from collections.abc import Callable
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -121,10 +122,12 @@ class Slots:
         if os.fstat(self._descriptor).st_size > end:
             os.ftruncate(self._descriptor, end)
 
-    def repair(self, size: int) -> None:
-        """Use the redo log to repair a chunk that a killed process left incomplete.
+    def repair(self, size: int, is_last: Callable[[int, int, int], bool]) -> None:
+        """Use the redo log to repair a chunk that a killed process or a power cut left incomplete.
 
-        `size` is the size of the content in bytes.
+        `size` is the size of the content in bytes. After a power cut, the chunk may still have the
+        nonce of an earlier write. `is_last` then returns True if the redo log has the last write;
+        its arguments are the number of the chunk, and the nonces in the redo log and in the chunk.
         """
         if is_empty(os.pread(self._descriptor, SLOT_HEAD, _LOG + _NUMBER.size)):
             return
@@ -133,9 +136,10 @@ class Slots:
         slot, there = entry[_NUMBER.size :], b""
         if number * CHUNK < size:
             there = bytes(self.read(number))
-        if there[:NONCE_BYTES] != slot[:NONCE_BYTES] or self._is_whole(number, there):
+        if is_empty(there) or self._is_whole(number, there) or not self._is_whole(number, slot):
             return
-        if self._is_whole(number, slot):
+        logged, stored = nonce_of(slot), nonce_of(there)
+        if logged == stored or is_last(number, logged, stored):
             (length,) = _LENGTH.unpack_from(slot, NONCE_BYTES)
             self.write_raw(number, slot[: SLOT_HEAD + length + TAG_BYTES])
 

@@ -392,6 +392,24 @@ def test_a_long_write_that_does_not_fit_changes_nothing(
     file.close()
 
 
+def test_a_failed_write_over_new_bytes_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the bytes were written since the last flush, and the next write succeeds."""
+    file = EncryptedFile.create(tmp_path / "file", KEY)
+    file.pwrite(0, b"a" * (3 * CHUNK))
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "failing")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="failing"):
+        patch.setattr(os, "pwritev", fail)
+        file.pwrite(CHUNK, b"b" * CHUNK)
+    file.pwrite(3 * CHUNK, b"end")
+    assert file.pread(0, 4 * CHUNK) == b"a" * (3 * CHUNK) + b"end"
+    file.close()
+
+
 def test_cached_chunks_that_do_not_fit_count_as_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,81 @@
+"""Power cuts during writes to an encrypted file that was synced before, in pieces of 64 bytes."""
+
+import os
+import random
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from zonedrive.content.encrypted_file import EncryptedFile
+from zonedrive.content.slots import CHUNK
+
+KEY = bytes(32)
+HEAD = 4096
+PIECE = 64
+
+
+class PowerCut(Exception):
+    """End of the machine, before a sync."""
+
+
+class Disk:
+    """Disk that has what was synced last, and any pieces of what was written since."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Note all syncs from now on."""
+        self.durable = b""
+        self.syncs_left = 1_000_000
+        for name in ("fsync", "fdatasync"):
+            monkeypatch.setattr(os, name, self._synced)
+
+    def _synced(self, descriptor: int) -> None:
+        self.syncs_left -= 1
+        if not self.syncs_left:
+            raise PowerCut
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if path.is_file():
+            self.durable = path.read_bytes()
+
+    def after_a_cut(self, now: bytes, numbers: random.Random) -> bytes:
+        """Return the content of the file after a power cut, of what it is `now`."""
+        ends = [HEAD, *range(HEAD + PIECE, max(len(now), len(self.durable)), PIECE), len(now)]
+        pieces = zip([0, *ends], ends, strict=False)
+        return b"".join(
+            numbers.choice((now, self.durable))[start:end].ljust(end - start, b"\0")
+            for start, end in pieces
+        )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_synced_bytes_survive_later_writes(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte is the synced one, or one that was written to its place later."""
+    numbers, disk = random.Random(seed), Disk(monkeypatch)
+    size = numbers.randrange(1, 6 * CHUNK)
+    synced = numbers.randbytes(size)
+    file = EncryptedFile.create(tmp_path / "file", KEY)
+    file.pwrite(0, synced)
+    file.sync()
+    manifest = file.manifest()
+    may_be = [{byte} for byte in synced]
+    disk.syncs_left = numbers.randrange(1, 20)
+    with suppress(PowerCut):
+        for _ in range(numbers.randrange(1, 20)):
+            start = numbers.randrange(size)
+            data = numbers.randbytes(numbers.choice((10, 5_000, 2 * CHUNK)))[: size - start]
+            for place, byte in enumerate(data, start):
+                may_be[place].add(byte)
+            file.pwrite(start, data)
+            if numbers.random() < 0.3:
+                file.flush()
+    disk.syncs_left = 1_000_000
+    now = file.path.read_bytes()
+    (tmp_path / "cut").write_bytes(disk.after_a_cut(now, numbers))
+    file.close()
+    cut = EncryptedFile.open(tmp_path / "cut", KEY, manifest)
+    found = cut.pread(0, size)
+    cut.close()
+    assert len(found) == size
+    assert all(byte in possible for byte, possible in zip(found, may_be, strict=True))

@@ -52,6 +52,7 @@ log = logging.getLogger(__name__)
 
 EXPECT_S = 5.0  # minimum seconds between two connections that are opened in advance
 GATHER_S = 0.1  # seconds; small files that are added within this time are written together
+SHRINK_S = 600.0  # seconds between two checks of the free space of the disk
 SYNC_S = 5.0  # maximum seconds to flush unencrypted files at the end
 _PIECE = 1 << 20
 _BIG = 8 << 20  # bytes that take milliseconds to free
@@ -211,8 +212,9 @@ class Cache:
             await reader.fill()
             stored = reader.file() if reader.kept else None
             if stored is not None:
+                changes = stored.changes  # now, while no chunk is missing
                 try:
-                    return await trio.to_thread.run_sync(_copied_whole, stored, path, size)
+                    return await trio.to_thread.run_sync(_copied_whole, stored, path, size, changes)
                 except ZonedriveError:
                     pass  # damaged on the disk: fetched again in pieces
                 finally:
@@ -376,16 +378,28 @@ class Cache:
     # -- running
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Evict content down to the size limit, then run downloads until `aclose` is called."""
+        """Evict content down to the size limit, then run downloads until `aclose` is called.
+
+        Every SHRINK_S seconds, evict content again: other programs may have filled the disk.
+        """
         async with trio.open_nursery() as nursery:
             self._engine.nursery = nursery
             await self.quota.shrink()
             task_status.started()
             try:
-                await self._closing.wait()
+                while not self._closing.is_set():
+                    with trio.move_on_after(SHRINK_S) as waiting:
+                        await self._closing.wait()
+                    if waiting.cancelled_caught:
+                        await self.quota.shrink()
             finally:
                 self._engine.nursery = None
             nursery.cancel_scope.cancel()
+
+    def make_room(self, size: int) -> None:
+        """Evict content if the cache's disk has no free space for `size` bytes of another use."""
+        _, victims = self.quota.claim_at_once(size)
+        remove(victims)
 
     async def aclose(self) -> None:
         """Stop all downloads, store the received bytes, and close the index.
@@ -683,17 +697,20 @@ def _row(entry: CacheEntry) -> Row:
     )
 
 
-def _copied_whole(stored: ContentFile, path: Path, size: int) -> ContentFile:
+def _copied_whole(stored: ContentFile, path: Path, size: int, changes: int) -> ContentFile:
     """Copy a cached file of `size` bytes to `path`, and verify the whole copy.
 
     The copy is verified now, because damaged bytes could not be fetched again after a program has
-    written to the copy. Raises OSError, and StoreError if the copy is damaged. On failure, no file
-    is left behind at `path`.
+    written to the copy. `changes` is the number of changes of `stored` when it was complete: a
+    reader that finds a damaged chunk removes it, and the copy would have zeros there. Raises
+    OSError, and StoreError if the copy is damaged. On failure, no file is left behind at `path`.
     """
     copy = stored.copy_to(path)
     try:
         if copy.size != size:
             raise StoreError(f"another program has cut {stored.path.name}")
+        if stored.changes != changes:
+            raise StoreError(f"{stored.path.name} was changed before it was copied")
         copy.verify()
     except BaseException:
         remove([path])

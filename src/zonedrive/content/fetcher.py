@@ -486,6 +486,7 @@ class Fetcher:
         self.entry.process_arrivals()
         if not self._downloads:
             self.entry.recent.drop_stored()
+            self.entry.recount()  # gives back granted space that no download needs now
         if isinstance(error, Changed):
             self.stop(error)
             self._over()

@@ -23,7 +23,7 @@ import logging
 import os
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from zonedrive.cipher import Box
@@ -116,12 +116,15 @@ class Spool:
         key: bytes | None,
         database: Database | None = None,
         box: Box | None = None,
+        *,
+        make_room: Callable[[int], None] = lambda _size: None,
     ) -> None:
         """Store files in `directory`, encrypted under `key` if given.
 
         Manifests are stored in `database`, encrypted with `box`. If `database` or `box` is None,
-        every valid file is accepted.
+        every valid file is accepted. `make_room` tries to free disk space for a number of bytes.
         """
+        self._make_room = make_room
         self.directory = directory
         self._key = key
         self._table = None if key is None or database is None or box is None else (database, box)
@@ -155,14 +158,26 @@ class Spool:
 
     def room(self) -> int:
         """Return how many bytes can be stored without using reserved disk space. Raises OSError."""
+        free, reserve = self._free()
+        return max(0, free - reserve)
+
+    def _free(self) -> tuple[int, int]:
+        """Return the free and the reserved space of the disk in bytes. Raises OSError."""
         with self._in_folder():
             disk = os.statvfs(self.directory)
-        reserve = min(RESERVE, disk.f_blocks * disk.f_frsize // RESERVE_PART)
-        return max(0, disk.f_bavail * disk.f_frsize - reserve)
+        size = disk.f_blocks * disk.f_frsize
+        return disk.f_bavail * disk.f_frsize, min(RESERVE, size // RESERVE_PART)
 
     def require_room(self, size: int) -> None:
-        """Raise OSError (ENOSPC) if storing `size` bytes would use reserved disk space."""
-        if self.room() < size:
+        """Raise OSError (ENOSPC) if storing `size` bytes would use reserved disk space.
+
+        Before that, make room, if possible.
+        """
+        free, reserve = self._free()
+        if free < size + reserve:
+            self._make_room(size + reserve)
+            free, _ = self._free()
+        if free < size + reserve:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def create(self, ino: int, generation: int) -> ContentFile:

@@ -132,20 +132,22 @@ def open_state(
                 remedy="put it back; if it is lost, create an empty folder there",
             )
         supervisor = Supervisor()
+        cache = Cache(
+            paths.content,
+            key,
+            settings.cache_size,
+            identity=database.identity,
+            connections=settings.transfers,
+            supervisor=supervisor,
+        ).start()
+        outgoing = private_dir(paths.outgoing)
         state = LocalState(
             database=database,
             inodes=inodes,
             intents=IntentTable(database, box),
             requests=requests,
-            spool=Spool(private_dir(paths.outgoing), key, database, box),
-            cache=Cache(
-                paths.content,
-                key,
-                settings.cache_size,
-                identity=database.identity,
-                connections=settings.transfers,
-                supervisor=supervisor,
-            ).start(),
+            spool=Spool(outgoing, key, database, box, make_room=cache.make_room),
+            cache=cache,
             source=partial(CurrentSource, service),
             settings=settings,
             user=user,

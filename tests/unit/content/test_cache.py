@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from zonedrive.content.cache_index import CacheIndex
 from zonedrive.content.encrypted_file import create_file, open_file
 from zonedrive.content.reader import Reader
 from zonedrive.content.slots import SLOT, slot_offset
+from zonedrive.content.spool import Spool
 from zonedrive.errors import Unreachable
 
 KEY = bytes(range(32))
@@ -416,6 +417,59 @@ async def test_cached_files_stay_on_a_full_disk(tmp_path: Path, key: bytes | Non
             for ino in (1, 3):
                 assert await fetched(cache, ino, Offline(MIB)) == whole.data
             await counted(cache, disk / "cache")
+
+
+async def test_cached_files_make_room_for_bytes_to_upload(
+    tmp_path: Path, key: bytes | None
+) -> None:
+    """Others have filled the disk; what can be fetched again gives way to an edit."""
+    with small_disk(tmp_path / "disk", 16 * MIB) as disk:
+        async with running(disk / "cache", key) as cache:
+            (disk / "outgoing").mkdir()
+            spool = Spool(disk / "outgoing", key, make_room=cache.make_room)
+            for ino in range(8):
+                await fetched(cache, ino, Script(content(MIB, ino)))
+            (disk / "filler").write_bytes(bytes(spool.room()))
+            with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+                Spool(disk / "outgoing", key).require_room(2 * MIB)
+            spool.require_room(2 * MIB)
+            assert spool.room() >= 2 * MIB
+            assert cache.is_complete(7, "r")
+            with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+                spool.require_room(16 * MIB)
+
+
+async def test_the_cache_gives_way_to_other_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves free space on the disk, also if nobody reads or saves."""
+    monkeypatch.setattr("zonedrive.content.cache.SHRINK_S", 0.01)
+    with small_disk(tmp_path / "disk", 16 * MIB) as disk:
+        async with running(disk / "cache") as cache:
+            for ino in range(8):
+                await fetched(cache, ino, Script(content(MIB, ino)))
+            free = shutil.disk_usage(disk).free
+            (disk / "filler").write_bytes(bytes(free - LATER))
+            await until(lambda: shutil.disk_usage(disk).free >= 16 * MIB // 20)
+
+
+@pytest.mark.parametrize("eager", [1 << 40], indirect=True)
+async def test_files_of_which_little_is_read_leave_room_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eager: int
+) -> None:
+    """The space that a download was promised is given back at its end."""
+    monkeypatch.setattr("zonedrive.content.download_worker.LINGER", 0.0)
+    async with running(tmp_path, limit=40 * MIB) as cache:
+        for ino in range(8):
+            await fetched(cache, ino, Script(content(MIB, ino)))
+        source = Script(content(64 * MIB, 9))
+        with ExitStack() as readers:
+            for ino in range(10, 14):
+                reader = cache.open(ino, "r", len(source.data), source)
+                readers.enter_context(closing(reader))
+                await reader.read(0, 128 * KIB)
+                await until(lambda: cache.quota.usage() - taken(tmp_path) <= LATER)
+        assert all(cache.is_complete(ino, "r") for ino in range(8))
 
 
 async def test_a_damaged_row_on_a_full_disk(tmp_path: Path) -> None:

@@ -1167,25 +1167,20 @@ class Run:
                 await self._use(machine, "sandbox")
             await self._go_online(machine)
             await machine.perform(partial(machine.command, "resume"))
-            for program in self._programs_of(name):
-                program.troubled = False
-                with machine.acting(), contextlib.suppress(OSError):
-                    await _ran(program.clean_up)
+            await self._clean_up(name)
         self.trace.note("-", "peace")
         for final in (False, False, True):
             for name in self.machines:
                 await self._sync(name, final=final)
         for machine in self.machines.values():
             self.findings += await self._missing_offline(machine)
-        deadline = trio.current_time() + PEACE_S
-        trusted_s = max(machine.settings.refresh for machine in self.machines.values())
-        # A name is asked for again after this time. A listing that took long is trusted for longer.
-        if self.scenario.kernel == "caching" and not self._has_trouble:
-            deadline = trio.current_time() + trusted_s
-        while not await self._agree():
-            if trio.current_time() > deadline:
-                raise Finding(f"no agreement: {await self._differences()}")
-            await trio.sleep(max(LOOK_S, trusted_s))
+        await self._converge()
+        cut = [name for name, machine in self.machines.items() if machine.power_cuts]
+        for name in cut:  # it may have forgotten a temporary file, and found it on the service
+            await self._clean_up(name)
+            await self._sync(name, final=True)
+        if cut:
+            await self._converge()
         for name in self.machines:
             await self._sync(name, final=True)
         await trio.sleep(LOOK_S)
@@ -1222,6 +1217,25 @@ class Run:
             self.findings += self.claims.findings(self._histories())
             self.findings += self._twice()
         await self._check()
+
+    async def _converge(self) -> None:
+        """Wait until all machines show what the service has. Raises Finding."""
+        deadline = trio.current_time() + PEACE_S
+        trusted_s = max(machine.settings.refresh for machine in self.machines.values())
+        # A name is asked for again after this time. A listing that took long is trusted for longer.
+        if self.scenario.kernel == "caching" and not self._has_trouble:
+            deadline = trio.current_time() + trusted_s
+        while not await self._agree():
+            if trio.current_time() > deadline:
+                raise Finding(f"no agreement: {await self._differences()}")
+            await trio.sleep(max(LOOK_S, trusted_s))
+
+    async def _clean_up(self, name: str) -> None:
+        """Let the programs of a machine remove their temporary files."""
+        for program in self._programs_of(name):
+            program.troubled = False
+            with self.machines[name].acting(), contextlib.suppress(OSError):
+                await _ran(program.clean_up)
 
     async def _go_online(self, machine: Machine) -> None:
         """Wait until a machine knows that the service can be reached, for up to PEACE_S."""

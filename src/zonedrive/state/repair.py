@@ -253,10 +253,13 @@ def _damaged_schema(database: Database, migrations: Sequence[Migration]) -> str:
             migrate(fresh)
         for kind, name in {*fresh.execute(parts)} - {*database.execute(parts)}:
             return f"the schema lacks the {kind} {name}"
-        for table in _tables(fresh.execute):
+        tables = _tables(fresh.execute)
+        for table in (*tables, "sqlite_sequence"):
             columns = _columns(fresh.execute, table)
             if lost := set(columns) - {*_columns(database.execute, table)}:
                 return f"the schema lacks {min(lost)} of {table}"
+        for table in tables:
+            columns = _columns(fresh.execute, table)
             for change in (
                 f"INSERT INTO {table} DEFAULT VALUES",
                 f"UPDATE {table} SET {', '.join(f'{each} = {each}' for each in columns)}",  # noqa: S608

@@ -365,7 +365,7 @@ class RemoteNamespace:
                 entry = None
                 with suppress(NotFound, *FOR_GOOD):
                     entry = await self._named_entry(inode)
-                if is_aside(inode.remote_name):
+                if _has_temporary_name(inode):
                     raise  # no other step would rename or delete the entry later
                 self._rollback.removal(intent, inode, refused, entry)
             elif planned.is_current:  # an earlier request succeeded without a response
@@ -428,7 +428,7 @@ class RemoteNamespace:
         `instead` is by default the name of a conflict copy. Return the renamed entry, or None if
         the entry has no temporary name. Raises AlreadyExists if both names are taken.
         """
-        if not is_aside(inode.remote_name):
+        if not _has_temporary_name(inode):
             return None
         state, above = self._state, inode.remote_parent or ""
         names = (inode.name, instead or conflict_copies.copy_name(state, inode))
@@ -523,6 +523,14 @@ class RemoteNamespace:
         return any(
             said[inode.ino].revision != inode.revision for inode in state.inodes.get_all(said)
         )
+
+
+def _has_temporary_name(inode: Inode) -> bool:
+    """Return True if this client has given the entry a temporary name.
+
+    An entry with another client's temporary name has the same name in the local tree.
+    """
+    return is_aside(inode.remote_name) and not is_aside(inode.name)
 
 
 def _unsupported_endpoint_error(unknown: NotFound) -> Rejected:

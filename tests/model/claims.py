@@ -48,9 +48,10 @@ class History:
 def head(content: bytes) -> str | None:
     """Return the token of the save that made this content.
 
-    A power cut may leave zeros in front of it, of a save that made the file longer at first.
+    A power cut may leave zeros in front of it or behind it, of a save that made the file longer at
+    first.
     """
-    lines = content.splitlines()
+    lines = content.rstrip(b"\0").splitlines()
     found = LINE.match(lines[-1].lstrip(b"\0")) if lines else None
     return found["token"].decode() if found else None
 

@@ -32,6 +32,7 @@ Row = Mapping[str, str]
 
 UNFOLDED = 1000  # width without a terminal, so that lines are not folded for other programs
 NARROW = 60  # number of columns below which a table is shown as blocks of lines
+UNBROKEN = 36  # characters of a word that is not folded in a table
 DUMB = ("", "dumb", "unknown")  # values of TERM for terminals without cursor control
 BAR = 20  # maximum width of a progress bar, in characters
 WORD = 200  # maximum length of a name within a line, in characters
@@ -92,9 +93,16 @@ def width() -> int:
 def grid(rows: Sequence[Row], right: Sequence[str] = ()) -> "RenderableType":
     """Return a table with a heading; in a narrow terminal each row becomes a block of lines.
 
-    Columns named in `right` contain numbers, and are aligned to the right.
+    Columns named in `right` contain numbers, and are aligned to the right. Words of up to UNBROKEN
+    characters, such as ids and dates, are not folded.
     """
-    if width() < NARROW:
+    from rich.cells import cell_len
+
+    def longest_word(text: str) -> int:
+        return min(UNBROKEN, max(map(cell_len, clean(text).split()), default=0))
+
+    least = {name: max(map(longest_word, (name, *(row[name] for row in rows)))) for name in rows[0]}
+    if width() < max(NARROW, sum(least.values()) + 3 * len(least)):
         return _blocks(rows)
     from rich import box
     from rich.table import Table
@@ -105,6 +113,7 @@ def grid(rows: Sequence[Row], right: Sequence[str] = ()) -> "RenderableType":
             clean(name, sys.stdout),
             justify="right" if name in right else "left",
             no_wrap=name in right,
+            min_width=least[name],
             overflow="fold",
             header_style="bold",
         )

@@ -226,6 +226,21 @@ def test_lists_fit_the_terminal(stand_in: StandIn, columns: str, name: str) -> N
         assert word in shown
 
 
+@pytest.mark.parametrize("columns", ["80", "100", "200"])
+def test_ids_and_times_in_a_list_can_be_copied(stand_in: StandIn, columns: str) -> None:
+    """`restore` asks for the id if two entries have one name."""
+    number = "b37e43d4-4033-64d9-3c4a-000000000001"
+    entry = {
+        "zone": "Project X", "id": number, "name": "Minutes of the meeting.txt", "folder": False,
+        "size": 3, "modified": "2026-11-30T18:00:00+00:00", "modified_by": "alice@acme.example",
+    }  # fmt: skip
+    stand_in.answers["trash"] = {"entries": [entry, entry]}
+    shown = run("trash", COLUMNS=columns).stdout
+    assert all(len(line) <= int(columns) for line in shown.splitlines())
+    assert shown.count(number) == 2
+    assert shown.count("2026-11-30") == 2
+
+
 def test_a_locale_without_some_characters(stand_in: StandIn) -> None:
     """No command fails."""
     for name in ("status", "zones"):

@@ -103,6 +103,7 @@ class VirtualTime:
         self._replace(trio.to_thread, "run_sync", _in_turn)
         self._replace(trio.from_thread, "run", _asked)
         self._replace(trio.from_thread, "run_sync", _asked)
+        self._replace(trio.from_thread, "check_cancelled", lambda: None)
         self._undo.append(partial(random.setstate, random.getstate()))
         random.seed(0)
         self._replace(download_worker, "LINGER", 0.0)  # a download's thread waits in real time

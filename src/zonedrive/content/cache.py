@@ -702,16 +702,17 @@ def _copied_whole(stored: ContentFile, path: Path, size: int, changes: int) -> C
 
     The copy is verified now, because damaged bytes could not be fetched again after a program has
     written to the copy. `changes` is the number of changes of `stored` when it was complete: a
-    reader that finds a damaged chunk removes it, and the copy would have zeros there. Raises
-    OSError, and StoreError if the copy is damaged. On failure, no file is left behind at `path`.
+    reader that finds a damaged chunk removes it, and the copy would have zeros there. Call this in
+    a thread of trio, whose task can be cancelled. Raises OSError, and StoreError if the copy is
+    damaged. On failure, no file is left behind at `path`.
     """
-    copy = stored.copy_to(path)
+    copy = stored.copy_to(path, trio.from_thread.check_cancelled)
     try:
         if copy.size != size:
             raise StoreError(f"another program has cut {stored.path.name}")
         if stored.changes != changes:
             raise StoreError(f"{stored.path.name} was changed before it was copied")
-        copy.verify()
+        copy.verify(trio.from_thread.check_cancelled)
     except BaseException:
         remove([path])
         copy.close()

@@ -13,13 +13,15 @@ INVARIANT: a path has at most one ContentFile at a time; further users of the fi
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from zonedrive.errors import StoreError
 from zonedrive.paths import sync_folder
 
 Buffer = bytes | bytearray | memoryview
+Check = Callable[[], None]
+"""Function that long work calls often, and that raises an exception to end the work."""
 
 BLOCK = 1 << 20
 _STEP = 64 << 20
@@ -188,23 +190,23 @@ class ContentFile:
             yield data
             offset += len(data)
 
-    def verify(self) -> None:
+    def verify(self, check: Check = lambda: None) -> None:
         """Raise Damaged if stored bytes were damaged or lost; call this in a thread.
 
         Reads the whole of an encrypted file. Does nothing for a plain file, whose damage cannot be
-        detected.
+        detected. For `check`, see `Check`.
         """
 
-    def copy_to(self, path: Path) -> "ContentFile":
+    def copy_to(self, path: Path, check: Check = lambda: None) -> "ContentFile":
         """Create an independent copy at `path`, and return the open copy.
 
         `path` must not exist. The copy shares disk blocks if the file system supports that. Raises
         StoreError if the file is written to during the copy, and OSError if the copy fails. On
-        failure, no file is left behind at `path`.
+        failure, no file is left behind at `path`. For `check`, see `Check`.
         """
         self.flush()
         before = self.changes
-        copy_file(self._open(), path)
+        copy_file(self._open(), path, check)
         try:
             if self.changes != before:
                 raise StoreError(f"{self.path.name} was written to while it was copied")
@@ -278,15 +280,16 @@ def create_descriptor(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
 
-def copy_file(source: int, path: Path) -> None:
+def copy_file(source: int, path: Path, check: Check = lambda: None) -> None:
     """Copy the file that is open as descriptor `source` to a new file at `path` with mode 0600.
 
-    Raises OSError, including FileExistsError. On failure, no part of the copy is left behind.
+    Raises OSError, including FileExistsError. On failure, no part of the copy is left behind. For
+    `check`, see `Check`.
     """
     target = create_descriptor(path)
     try:
         for start, end in _data(source):
-            _copy_range(source, target, start, end)
+            _copy_range(source, target, start, end, check)
         os.ftruncate(target, os.fstat(source).st_size)
     except BaseException:
         path.unlink(missing_ok=True)
@@ -310,13 +313,14 @@ def _data(descriptor: int) -> Iterator[tuple[int, int]]:
         yield start, end
 
 
-def _copy_range(source: int, target: int, start: int, end: int) -> None:
+def _copy_range(source: int, target: int, start: int, end: int, check: Check) -> None:
     """Copy the bytes [start, end) to the same offset of the target, in the kernel if possible.
 
     A copy in the kernel shares disk blocks if the file system supports that.
     """
     in_kernel = True
     while start < end:
+        check()
         step = min(end - start, _STEP)
         if in_kernel:
             try:

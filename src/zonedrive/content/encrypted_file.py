@@ -25,6 +25,7 @@ from pathlib import Path
 from zonedrive.content.content_file import (
     BLOCK,
     Buffer,
+    Check,
     ContentFile,
     create_descriptor,
     open_descriptor,
@@ -128,9 +129,10 @@ class EncryptedFile(ContentFile):
             self._fill(offset, into[:count])
             return count
 
-    def verify(self) -> None:
+    def verify(self, check: Check = lambda: None) -> None:
         into = memoryview(bytearray(BLOCK))
         for offset in range(0, self._size, BLOCK):
+            check()
             self.read_into(offset, into)
 
     def pwrite(self, offset: int, data: Buffer) -> int:

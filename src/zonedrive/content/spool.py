@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from zonedrive.cipher import Box
-from zonedrive.content.content_file import ContentFile, copy_file
+from zonedrive.content.content_file import Check, ContentFile, copy_file
 from zonedrive.content.encrypted_file import create_file, open_file
 from zonedrive.db import Database
 from zonedrive.errors import Damaged, StoreError
@@ -359,16 +359,18 @@ class Spool:
         found = (_NAME.fullmatch(path.name) for path in paths)
         return sorted((int(match[1]), int(match[2])) for match in found if match)
 
-    def copy(self, source: ContentFile, ino: int, generation: int) -> ContentFile:
+    def copy(
+        self, source: ContentFile, ino: int, generation: int, check: Check = lambda: None
+    ) -> ContentFile:
         """Create a local version's file as an independent copy of `source`, and open the copy.
 
         Call this in a thread, because the copy blocks. Then pass the result to `adopt` on the event
-        loop. No thread may write to `source` during the copy. Raises OSError, and StoreError if
-        `source` was written to.
+        loop. No thread may write to `source` during the copy. For `check`, see `Check`. Raises
+        OSError, and StoreError if `source` was written to.
         """
         target = self.directory / f"{ino}-{generation}{source.path.suffix}"
         with self._in_folder():
-            return source.copy_to(target)
+            return source.copy_to(target, check)
 
     def adopt(self, file: ContentFile) -> ContentFile:
         """Register and return an open file that the caller created at a path of the spool."""

@@ -174,7 +174,8 @@ class WriteSessions:
         spool = self._state.spool
         with contextlib.closing(source):
             spool.require_room(source.size)
-            copy = await trio.to_thread.run_sync(spool.copy, source, inode.ino, generation)
+            check = trio.from_thread.check_cancelled
+            copy = await trio.to_thread.run_sync(spool.copy, source, inode.ino, generation, check)
             reached(Place.SPOOL_COPIED)
             return spool.adopt(copy)
 

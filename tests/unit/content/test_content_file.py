@@ -4,6 +4,7 @@ import errno
 import os
 import random
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -389,6 +390,46 @@ def test_a_long_write_that_does_not_fit_changes_nothing(
     assert (tmp_path / "file").stat().st_size <= taken
     file.truncate(6 * CHUNK)
     assert file.pread(0, 9 * CHUNK) == b"a" * (3 * CHUNK) + bytes(3 * CHUNK)
+    file.close()
+
+
+class Ended(Exception):
+    """End of the operation that needs a copy."""
+
+
+def test_a_copy_can_be_ended(tmp_path: Path, file: ContentFile) -> None:
+    """The check may end the copy of each range of data, and leaves nothing behind."""
+    for number in range(3):
+        file.pwrite(number * (4 << 20), b"a" * CHUNK)
+        if number < 2:
+            file.truncate((number + 1) * (4 << 20))
+    file.flush()
+    calls = 0
+
+    def end_at(last: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == last:
+            raise Ended
+
+    for last in (1, 2):
+        calls = 0
+        with pytest.raises(Ended):
+            file.copy_to(tmp_path / "copy", partial(end_at, last))
+        assert not (tmp_path / "copy").exists()
+    file.copy_to(tmp_path / "copy").close()
+
+
+def test_a_check_of_all_bytes_can_be_ended(tmp_path: Path) -> None:
+    """It takes minutes for a very large file."""
+    file = EncryptedFile.create(tmp_path / "file", KEY)
+    file.pwrite(0, b"a" * CHUNK)
+
+    def end() -> None:
+        raise Ended
+
+    with pytest.raises(Ended):
+        file.verify(end)
     file.close()
 
 

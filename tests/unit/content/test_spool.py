@@ -117,7 +117,8 @@ async def test_a_file_that_is_created_during_a_copy_stays_known(
     with closing(spool.create(1, 1)) as source:
         source.pwrite(0, b"text")
         monkeypatch.setattr(ContentFile, "closed", property(closed_during_a_switch))
-        copy = await trio.to_thread.run_sync(spool.copy, source, 1, 2)
+        check = trio.from_thread.check_cancelled
+        copy = await trio.to_thread.run_sync(spool.copy, source, 1, 2, check)
     if not created:
         create()
     with closing(copy), closing(created[0]) as written, closing(spool.open(2, 1)) as opened:

@@ -41,8 +41,11 @@ class Gateway:
         self._proxy.alter_request, self._proxy.alter = lambda _: None, lambda _: None
 
 
-@pytest.mark.parametrize("methods", [CHANGES, ()])
-@pytest.mark.parametrize("status", [200, 403, 404, 405])
+@pytest.mark.parametrize(
+    ("status", "methods"),
+    [(status, methods) for status in (200, 403, 404, 405) for methods in (CHANGES, ())]
+    + [(401, CHANGES)],
+)
 def test_changes_wait_until_the_gateway_lets_them_pass(
     proxied: Mounted, proxy: FaultProxy, status: int, methods: Collection[str]
 ) -> None:
@@ -58,7 +61,7 @@ def test_changes_wait_until_the_gateway_lets_them_pass(
     (root / "made").mkdir()
     gateway = Gateway(proxy, status, methods)
     proxied.command("resume")
-    for _ in range(3):
+    for _ in range(6):
         assert gateway.answered.acquire(timeout=60)
     gateway.open()
     proxied.sync()

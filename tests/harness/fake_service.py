@@ -843,7 +843,8 @@ class FakeService(Service):
         early = request.streamed
         # The status 401 of a profile's endpoint would need a check of the logon.
         origin: Origin = "" if status == 401 else "profile"
-        origin = "published" if request.path.startswith("/api/zones") else origin
+        is_published = request.path.startswith(("/api/zones", "/api/access"))
+        origin = "published" if is_published else origin
         sent = Request(request.method, request.path, doing=request.doing, origin=origin)
         return error_mapping.failed(
             status, {}, body, sent, f"https://{HOST}",

@@ -6,7 +6,7 @@ author and its base.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 NOT_READ = "-"  # the program has not looked at what it replaced
@@ -48,12 +48,17 @@ class History:
 def head(content: bytes) -> str | None:
     """Return the token of the save that made this content.
 
-    A power cut may leave zeros in front of it or behind it, of a save that made the file longer at
-    first.
+    A power cut may leave zeros in front of it, of a save that made the file longer at first.
     """
-    lines = content.rstrip(b"\0").splitlines()
+    lines = content.splitlines()
     found = LINE.match(lines[-1].lstrip(b"\0")) if lines else None
     return found["token"].decode() if found else None
+
+
+def lines_in(content: bytes) -> set[str]:
+    """Return the tokens of all saves whose lines are in a content."""
+    found = map(LINE.match, content.replace(b"\0", b"").splitlines())
+    return {each["token"].decode() for each in found if each}
 
 
 def short(content: bytes | None) -> str:
@@ -274,8 +279,11 @@ class Claims:
 
     # ---- what the service has ----
 
-    def findings(self, histories: Iterable[History]) -> list[str]:
-        """Return missing and duplicate saves, and saves that were overwritten but never read."""
+    def findings(self, histories: Iterable[History], contained: Collection[str] = ()) -> list[str]:
+        """Return missing and duplicate saves, and saves that were overwritten but never read.
+
+        `contained` are the tokens of all lines in all versions.
+        """
         histories = list(histories)
         found: list[str] = []
         places: dict[str, list[History]] = {}
@@ -287,7 +295,7 @@ class Claims:
         found += [
             f"none of {sorted(tokens)} is on the service, the first was synced"
             for tokens in self.one_of
-            if not tokens & places.keys()
+            if tokens.isdisjoint([*places, *contained])
         ]
         for token, files in sorted(places.items()):
             may_be_copied = token in self.copied or self.moved.keys() & {file.id for file in files}

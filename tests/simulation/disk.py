@@ -95,6 +95,14 @@ class Disk:
         if self.may_lose_power:
             self._note_durable(Path(f"/proc/self/fd/{descriptor}").readlink())
 
+    def synced_range(self, descriptor: int, start: int, size: int) -> None:
+        """Note the bytes that a write has made durable."""
+        if self.may_lose_power:
+            number = os.fstat(descriptor).st_ino
+            durable = bytearray(self._synced.get(number, b"").ljust(start + size, b"\0"))
+            durable[start : start + size] = os.pread(descriptor, size, start)
+            self._synced[number] = bytes(durable)
+
     def synced_whole(self) -> None:
         """Note the state that a flush of the whole file system made durable."""
         for path in (self.folder, *self.folder.rglob("*")) if self.may_lose_power else ():
@@ -214,7 +222,7 @@ def instrument() -> Iterator[None]:
     """Put the disks below all clients of this process."""
     real = {
         name: getattr(os, name)
-        for name in ("pwrite", "pwritev", "ftruncate", "fsync", "fdatasync", "link", "unlink",
+        for name in ("pwrite", "pwritev", "ftruncate", "fsync", "link", "unlink",
                      "replace", "rename", "copy_file_range", "statvfs")
     }  # fmt: skip
     commit, original = Database._commit, vars(Database)["open"]
@@ -227,7 +235,10 @@ def instrument() -> Iterator[None]:
             is_log_mark = str(first).endswith(LOG_MARK)  # it goes with the log, as one step
             if (disk := _of(first)) is not None and not is_log_mark:
                 disk.before(name, grows=grows)
-            return real[name](first, *args, **options)
+            done = real[name](first, *args, **options)
+            if disk is not None and name == "pwritev" and args[2:] == (os.RWF_DSYNC,):
+                disk.synced_range(first, args[1], done)
+            return done
 
         return call
 
@@ -276,7 +287,7 @@ def instrument() -> Iterator[None]:
         setattr(os, name, wrapped(name, grows=True))
     for name in ("ftruncate", "unlink", "replace", "rename"):
         setattr(os, name, wrapped(name, grows=False))
-    os.fsync = os.fdatasync = fsync  # type: ignore[assignment]
+    os.fsync = fsync  # type: ignore[assignment]
     os.statvfs = statvfs
     vars(cache_module)["sync_file_system"] = sync_file_system
     Database._commit = committed  # type: ignore[method-assign,assignment]

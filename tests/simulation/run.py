@@ -44,7 +44,7 @@ from tests.harness.fake_service import DOMAIN, Coworker
 from tests.harness.in_process import EXCHANGE, Client, VirtualTime
 from tests.harness.partial_profile import profile_without
 from tests.harness.virtual_mount import LEVELS, ZONE, VirtualPath
-from tests.model.claims import COPY, NOT_READ, NOTHING, Claims, History, head, short
+from tests.model.claims import COPY, NOT_READ, NOTHING, Claims, History, head, lines_in, short
 from tests.model.programs import ASIDE, FOLDERS, NAMES, USUAL, WRITING, Program, Trace
 from tests.simulation import checker
 from tests.simulation import disk as disks
@@ -1214,7 +1214,9 @@ class Run:
                 self.findings.append(f"a stray entry: {path}")
         self.claims.late, self.claims.moment_s = self.world.sent_late, self.world.race_s
         if not self._shares:
-            self.findings += self.claims.findings(self._histories())
+            versions = [each for node in self.world.nodes.values() for each in node.versions]
+            contained = set[str]().union(*(lines_in(each.data) for each in versions))
+            self.findings += self.claims.findings(self._histories(), contained)
             self.findings += self._twice()
         await self._check()
 

@@ -396,10 +396,15 @@ class Cache:
                 self._engine.nursery = None
             nursery.cancel_scope.cancel()
 
-    def make_room(self, size: int) -> None:
-        """Evict content if the cache's disk has no free space for `size` bytes of another use."""
-        _, victims = self.quota.claim_at_once(size)
-        remove(victims)
+    def make_room(self, size: int, folder: Path) -> None:
+        """Evict content if the disk has no free space for `size` bytes in another folder.
+
+        Does nothing if the folder is on another disk than the cache.
+        """
+        with suppress(OSError):
+            if folder.stat().st_dev == self._directory.stat().st_dev:
+                _, victims = self.quota.claim_at_once(min(size, self.quota.limit))
+                remove(victims)
 
     async def aclose(self) -> None:
         """Stop all downloads, store the received bytes, and close the index.

@@ -12,6 +12,7 @@ the redo log, because a process that is killed during a write may leave half of 
 INVARIANT: a chunk that `sync` has made safe is overwritten only after its new slot in the redo log
 is safe, too, and the redo log is used again only after the chunk is safe. A power cut may lose any
 block of the later write, and the bytes of the chunk that no program has changed must stay readable.
+Such a write waits for the disk twice.
 
 A read of an empty slot that is not listed as a hole raises Damaged and never returns zeros, because
 a power cut may lose a chunk but not the header. A read of a chunk whose nonce `Chunks` does not
@@ -33,7 +34,7 @@ from zonedrive.content.content_file import (
 from zonedrive.content.header import Head
 from zonedrive.content.manifest import Chunks, count_of
 from zonedrive.content.ranges import Ranges
-from zonedrive.content.slots import CHUNK, SLOT, Slots
+from zonedrive.content.slots import CHUNK, SLOT, Slots, is_empty
 from zonedrive.memory import Buffers
 
 _MAX_DIRTY = 8  # partly written chunks in memory
@@ -61,7 +62,6 @@ class EncryptedFile(ContentFile):
         self._dirty: OrderedDict[int, bytearray] = OrderedDict()
         self._regenerable = False
         self._synced = 0  # number of chunks that a power cut must not damage
-        self._log_is_needed = False  # until the last chunk written over a synced one is safe
         self._zeros = Ranges()  # holes that can be read although the file is regenerable
         self._trimmed = False
 
@@ -91,7 +91,8 @@ class EncryptedFile(ContentFile):
             head = Head.load(descriptor, key)
             file = cls(path, descriptor, head, key, manifest)
             if writable:
-                file._slots.repair(head.size, file._chunks.is_last)
+                # A power cut may have spared the header of a later truncation.
+                file._slots.repair(max(head.size, file._size), file._chunks.is_last)
             return file
         except BaseException:
             os.close(descriptor)
@@ -198,7 +199,6 @@ class EncryptedFile(ContentFile):
 
     def _cut(self, size: int) -> None:
         self._chunks.cut(count_of(size), count_of(self._size))
-        self._synced = min(self._synced, count_of(size))
         for number in [n for n in self._dirty if n >= size // CHUNK]:
             used = size - number * CHUNK
             if used <= 0:
@@ -208,8 +208,13 @@ class EncryptedFile(ContentFile):
         self._size = size
 
     def _trim(self) -> None:
-        """Remove slots after the end of the file from the disk."""
-        self._slots.trim(count_of(self._size))
+        """Remove slots after the end of the file from the disk, except synced ones.
+
+        A power cut may undo a truncation. The next sync ends that, and until then the manifest
+        shows that these slots are not part of the file.
+        """
+        kept = self._synced if self._chunks.has_manifest else 0
+        self._slots.trim(max(count_of(self._size), kept))
         self._trimmed = True
 
     # -- chunks in memory
@@ -306,7 +311,7 @@ class EncryptedFile(ContentFile):
         count = len(plain) // CHUNK
         with self._lock:
             self._open()
-            new = number * CHUNK == self._size >= self._head.size
+            new = number * CHUNK == self._size >= self._head.size and number >= self._synced
             holes = self._regenerable and self._chunks.holes
             if not new and not (holes and holes.covers(number, number + count)):
                 return False
@@ -390,12 +395,14 @@ class EncryptedFile(ContentFile):
         nonce = self._chunks.reserve_nonces(1, self._size)
         slot = self._slots.seal(number, plain, nonce)
         before: Buffer | None = None
-        if number * CHUNK < max(self._size, self._head.size) and not self._regenerable:
+        is_new = number * CHUNK >= max(self._size, self._head.size) and number >= self._synced
+        if not (is_new or self._regenerable):
             before = self._slots.read(number)
-        if number * CHUNK < self._head.size and not self._regenerable:
-            self._log(number, slot)
+        is_synced = number < self._synced and before is not None and not is_empty(before)
+        if is_synced or (number * CHUNK < self._head.size and not self._regenerable):
+            self._slots.log(number, slot, durable=is_synced)
         try:
-            self._slots.write(number, slot)
+            self._slots.write(number, slot, durable=is_synced)
         except OSError:
             self._undo(number, before)
             raise
@@ -410,16 +417,6 @@ class EncryptedFile(ContentFile):
         with self._lock:
             self._regenerable = True
             self._zeros = Ranges(self._chunks.holes) if is_complete else Ranges()
-
-    def _log(self, number: int, slot: tuple[bytes, bytes]) -> None:
-        """Write the new slot of a chunk to the redo log. Raises OSError."""
-        if self._log_is_needed:
-            os.fdatasync(self._descriptor)
-            self._log_is_needed = False
-        self._slots.log(number, slot)
-        if number < self._synced:
-            os.fdatasync(self._descriptor)
-            self._log_is_needed = True
 
     def _undo(self, number: int, before: Buffer | None) -> None:
         """Restore the previous bytes `before` of a slot after a failed write.

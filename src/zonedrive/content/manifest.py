@@ -191,6 +191,11 @@ class Chunks:
             self.size = known.size
             self._floor = int.from_bytes(known.floor, "big")
 
+    @property
+    def has_manifest(self) -> bool:
+        """True if the file is new or was opened with its manifest."""
+        return self._writes is not None
+
     # -- writing
 
     def reserve_nonces(self, count: int, size: int) -> int:

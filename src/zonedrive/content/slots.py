@@ -92,19 +92,28 @@ class Slots:
         head = self._head(number)
         return int(_LENGTH.unpack_from(head, NONCE_BYTES)[0]) if len(head) == SLOT_HEAD else 0
 
-    def write(self, number: int, slot: tuple[bytes, bytes]) -> None:
+    def write(self, number: int, slot: tuple[bytes, bytes], *, durable: bool = False) -> None:
         """Write the slot of a chunk, as returned by `seal`.
 
-        Raises OSError; the slot may then be partly written.
+        With `durable`, wait until the slot is safe from a power cut. Raises OSError; the slot may
+        then be partly written.
         """
-        place = slot_offset(number)
-        written = os.pwritev(self._descriptor, slot, place)
-        if written < sum(map(len, slot)):
-            write_all(self._descriptor, b"".join(slot)[written:], place + written)
+        self._write(slot, slot_offset(number), durable=durable)
 
-    def log(self, number: int, slot: tuple[bytes, bytes]) -> None:
-        """Write the slot of a chunk, as returned by `seal`, to the redo log. Raises OSError."""
-        write_all(self._descriptor, b"".join((_NUMBER.pack(number), *slot)), _LOG)
+    def log(self, number: int, slot: tuple[bytes, bytes], *, durable: bool = False) -> None:
+        """Write the slot of a chunk, as returned by `seal`, to the redo log.
+
+        For `durable`, see `write`. Raises OSError.
+        """
+        self._write((_NUMBER.pack(number), *slot), _LOG, durable=durable)
+
+    def _write(self, parts: tuple[bytes, ...], place: int, *, durable: bool) -> None:
+        # The flag concerns only these bytes: fdatasync would wait for all others of the file, too.
+        flags = os.RWF_DSYNC if durable else 0
+        written = os.pwritev(self._descriptor, parts, place, flags)
+        while written < sum(map(len, parts)):
+            rest = b"".join(parts)[written:]
+            written += os.pwritev(self._descriptor, [rest], place + written, flags)
 
     def write_raw(self, number: int, slot: Buffer) -> None:
         """Write the raw bytes of one or more slots, from chunk `number` on. Raises OSError."""

@@ -117,12 +117,13 @@ class Spool:
         database: Database | None = None,
         box: Box | None = None,
         *,
-        make_room: Callable[[int], None] = lambda _size: None,
+        make_room: Callable[[int, Path], None] = lambda _size, _folder: None,
     ) -> None:
         """Store files in `directory`, encrypted under `key` if given.
 
         Manifests are stored in `database`, encrypted with `box`. If `database` or `box` is None,
-        every valid file is accepted. `make_room` tries to free disk space for a number of bytes.
+        every valid file is accepted. `make_room` tries to free disk space for a number of bytes in
+        a folder.
         """
         self._make_room = make_room
         self.directory = directory
@@ -175,7 +176,7 @@ class Spool:
         """
         free, reserve = self._free()
         if free < size + reserve:
-            self._make_room(size + reserve)
+            self._make_room(size + reserve, self.directory)
             free, _ = self._free()
         if free < size + reserve:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -132,6 +132,7 @@ def open_state(
                 remedy="put it back; if it is lost, create an empty folder there",
             )
         supervisor = Supervisor()
+        outgoing = private_dir(paths.outgoing)
         cache = Cache(
             paths.content,
             key,
@@ -140,7 +141,6 @@ def open_state(
             connections=settings.transfers,
             supervisor=supervisor,
         ).start()
-        outgoing = private_dir(paths.outgoing)
         state = LocalState(
             database=database,
             inodes=inodes,

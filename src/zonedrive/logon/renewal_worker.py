@@ -194,6 +194,8 @@ class Renewer:
         except OSError as full:
             return Outcome("later", f"{full.filename}: {full.strerror}")
         except (Unreachable, Unavailable) as away:
+            if away.by_gateway and self._sent:
+                return self._refused(away, start)  # or the gateway gets the password every time
             return Outcome("later", away.message)
         except trio.TooSlowError:
             return Outcome("later", "the service did not answer in time")

@@ -5,10 +5,10 @@ also from worker threads.
 
 Each failure has a weight; when the sum of the weights reaches 1, the state becomes `offline`. Any
 response from the service resets the sum. One failure to connect, one untrusted certificate, or two
-timeouts in a row are enough. Broken connections, and answers of a gateway alone (the statuses 502,
-503 and 504, and pages instead of answers), must occur five times in a row. Such an answer counts
-only if its request began SPACING seconds after the last counted one, because one short overload can
-make many concurrent requests fail.
+timeouts in a row are enough. Broken connections and the statuses 502, 503 and 504 (the gateway
+answers, the service does not) must occur five times in a row. Such a status counts only if its
+request began SPACING seconds after the last counted status, because one short overload can make
+many concurrent requests fail.
 Uploads that are rejected because of overload are not reported, because a busy service still answers
 other requests. EndpointRefused is not reported, but the following check of the logon is reported.
 Every other response, even an error, shows that the service is reachable. The state `logon-required`
@@ -137,8 +137,7 @@ class Connectivity:
                 self._become("logon-required")
                 return
             if isinstance(error, Unavailable):
-                by_gateway = error.by_gateway or error.status in (502, 503, 504)
-                weight = 0.2 if by_gateway else 0.0
+                weight = 0.2 if error.status in (502, 503, 504) else 0.0
             else:
                 weight = next(each for kind, each in _WEIGHTS if isinstance(error, kind))
             if weight == 0.0:

@@ -349,7 +349,7 @@ class Requests:
         if 200 <= status < 300:
             # The response to an upload must describe the file.
             is_unchecked = attempt.has_effect and not attempt.is_upload and status != 204
-            if is_unchecked and error_mapping.is_page(headers, body):
+            if is_unchecked and error_mapping.is_page(body):
                 raise error_mapping.page_for_change(status, doing)
             if not attempt.is_upload:
                 self._limit.answered(head_at - began, self.underway)

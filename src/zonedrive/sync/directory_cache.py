@@ -421,8 +421,8 @@ class DirectoryCache:
 
     def _spare(self) -> int:
         """Return the number of listings that may be prefetched now; 0 or less means none."""
-        service = self._service
-        if service.link.state != "online" or time.monotonic() < self._quiet_until:
+        service, is_ending = self._service, self._nursery is None
+        if is_ending or service.link.state != "online" or time.monotonic() < self._quiet_until:
             return 0
         asked = len(self._listings) - self._merging.waiting
         return service.places - max(asked, service.underway) - RESERVED

@@ -565,6 +565,8 @@ class Dispatcher:
             first.remedy = SEE_VERSIONS
         elif isinstance(first, BadAnswer) and earlier < UNUSABLE:
             cause = Cause.SERVICE  # may be damaged in transit, or a temporary fault of the service
+        elif isinstance(first, RemoteError) and first.by_gateway and earlier >= UNUSABLE:
+            cause = Cause.UNCLEAR  # the user may have to act
         text = line_of(wrong)
         self._failures[intent.ino] = wrong
         logged = str(wrong) if isinstance(wrong, RemoteError) else text

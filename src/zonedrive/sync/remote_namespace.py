@@ -36,6 +36,9 @@ from zonedrive.sync.rollback import FOR_GOOD, Rollback
 log = logging.getLogger(__name__)
 
 
+PASSING = 9  # rejections by a gateway before a rename or removal is undone: about ten minutes
+
+
 class RemoteNamespace:
     """Client that applies local folder creations, moves and deletions to the service."""
 
@@ -144,18 +147,21 @@ class RemoteNamespace:
         try:
             await (self._step_aside if aside else self._move)(intent, inode)
         except FOR_GOOD as refused:
-            self._require_lasting(intent, refused)
+            await self._require_lasting(intent, inode, refused)
             if not await self._roll_back(intent, inode, refused):
                 raise
 
-    def _require_lasting(self, intent: Intent, refused: ZonedriveError) -> None:
-        """Raise `refused` if a gateway has rejected the change at most COMPARISONS times.
+    async def _require_lasting(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> None:
+        """Raise `refused` if a gateway has rejected the change at most PASSING times.
 
-        For example, the user may be in another network for a while.
+        The user may be in another network for a while. After that, the service must answer another
+        request; else raises the error of that request.
         """
-        by_gateway = isinstance(refused, RemoteError) and refused.by_gateway
-        if by_gateway and self._state.intents.count_failure(intent, Failure.GATEWAY) <= COMPARISONS:
+        if not (isinstance(refused, RemoteError) and refused.by_gateway):
+            return
+        if self._state.intents.count_failure(intent, Failure.GATEWAY) <= PASSING:
             raise refused
+        await current_entry(self._service, inode.zone, inode.entry_id)
 
     async def _move(self, intent: Intent, inode: Inode) -> None:
         state, planned = self._state, self._state.intents.snapshot(intent)
@@ -360,7 +366,7 @@ class RemoteNamespace:
         try:
             await self._delete(intent, inode, planned)
         except FOR_GOOD as refused:
-            self._require_lasting(intent, refused)
+            await self._require_lasting(intent, inode, refused)
             if await self._is_there(inode):
                 entry = None
                 with suppress(NotFound, *FOR_GOOD):

@@ -127,7 +127,7 @@ def test_a_write_cut_at_any_byte(
                 raise Killed
             return len(data)
 
-        def cut_vector(descriptor: int, buffers: tuple[bytes, ...], offset: int) -> int:
+        def cut_vector(descriptor: int, buffers: tuple[bytes, ...], offset: int, flags: int) -> int:
             return cut(descriptor, b"".join(buffers), offset)
 
         file = create_file(path, KEY)

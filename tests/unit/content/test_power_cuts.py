@@ -2,6 +2,7 @@
 
 import os
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,13 +27,26 @@ class Disk:
         """Note all syncs from now on."""
         self.durable = b""
         self.syncs_left = 1_000_000
-        for name in ("fsync", "fdatasync"):
-            monkeypatch.setattr(os, name, self._synced)
+        self._write = os.pwritev
+        monkeypatch.setattr(os, "fsync", self._synced)
+        monkeypatch.setattr(os, "pwritev", self._written)
 
-    def _synced(self, descriptor: int) -> None:
+    def _written(self, descriptor: int, parts: Sequence[bytes], offset: int, flags: int = 0) -> int:
+        done = self._write(descriptor, parts, offset)
+        if flags == os.RWF_DSYNC:
+            self._count()
+            there = os.pread(descriptor, done, offset)
+            before, after = self.durable[:offset], self.durable[offset + done :]
+            self.durable = before.ljust(offset, b"\0") + there + after
+        return done
+
+    def _count(self) -> None:
         self.syncs_left -= 1
         if not self.syncs_left:
             raise PowerCut
+
+    def _synced(self, descriptor: int) -> None:
+        self._count()
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
         if path.is_file():
             self.durable = path.read_bytes()
@@ -47,7 +61,37 @@ class Disk:
         )
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(30))
+def test_a_truncation_that_is_not_synced_may_be_undone(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each chunk has synced bytes, or bytes that were written later, or zeros behind them."""
+    numbers, disk = random.Random(seed), Disk(monkeypatch)
+    size = numbers.randrange(1, 6 * CHUNK)
+    file = EncryptedFile.create(tmp_path / "file", KEY)
+    file.pwrite(0, b"s" * size)
+    file.sync()
+    manifest = file.manifest()
+    disk.syncs_left = numbers.randrange(1, 20)
+    with suppress(PowerCut):
+        for _ in range(numbers.randrange(1, 6)):
+            file.truncate(numbers.choice((0, 0, numbers.randrange(2 * size))))
+            for _ in range(numbers.randrange(3)):
+                place = numbers.choice((0, file.size, numbers.randrange(size)))
+                file.pwrite(place, b"l" * numbers.choice((10, 5_000, 3 * CHUNK)))
+        assert not file.pread(0, file.size).strip(b"sl\0")
+    now = file.path.read_bytes()
+    (tmp_path / "cut").write_bytes(disk.after_a_cut(now, numbers))
+    disk.syncs_left = 1_000_000
+    file.close()
+    cut = EncryptedFile.open(tmp_path / "cut", KEY, manifest)
+    found = cut.pread(0, size)
+    cut.close()
+    assert len(found) == size
+    assert not found.strip(b"sl\0")
+
+
+@pytest.mark.parametrize("seed", range(30))
 def test_synced_bytes_survive_later_writes(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

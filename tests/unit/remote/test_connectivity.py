@@ -18,8 +18,6 @@ REFUSED = errors.Unreachable("refused")
 SLOW = errors.TimedOut("slow")
 CUT = errors.Interrupted("cut")
 GATEWAY = errors.Unavailable("bad gateway", status=502)
-PAGE = errors.Unavailable("a page", status=403)
-PAGE.by_gateway = True
 
 
 @pytest.mark.parametrize(
@@ -34,8 +32,7 @@ PAGE.by_gateway = True
         ([errors.ReplyLost("x")] * 5, "offline"),
         ([GATEWAY] * 4, "online"),
         ([GATEWAY] * 5, "offline"),
-        ([PAGE] * 4, "online"),
-        ([PAGE] * 5, "offline"),
+        ([errors.Unavailable("a page", status=403)] * 9, "online"),
         ([SLOW, errors.NotFound("x"), SLOW], "online"),
         ([errors.Unavailable("x", status=500)] * 9, "online"),
         ([errors.Unavailable("x", status=429)] * 9, "online"),

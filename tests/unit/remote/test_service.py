@@ -296,8 +296,10 @@ async def test_a_page_of_a_gateway_is_no_missing_entry(
     service = stage.service(lambda request: httpx.Response(404, text="<html>404</html>"))
     with pytest.raises(errors.RemoteError) as failed:
         await call(service)
-    is_of_profile = verb in ("versions", "deleted")
-    assert type(failed.value) is (errors.NotFound if is_of_profile else errors.Unavailable)
+    kinds: dict[str, type[errors.RemoteError]] = {
+        "versions": errors.NotFound, "deleted": errors.NotFound, "zones": errors.Unreachable,
+    }  # fmt: skip
+    assert type(failed.value) is kinds.get(verb, errors.Unavailable)
 
 
 async def test_a_gateway_that_does_not_find_page_2_does_not_end_the_listing(

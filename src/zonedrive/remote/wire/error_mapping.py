@@ -45,7 +45,7 @@ from zonedrive.errors import (
 from zonedrive.formatting import plain_text
 from zonedrive.remote.transport.proxies import ProxyFailure, proxy_for
 from zonedrive.remote.transport.tls import OWN_AUTHORITY, Explained
-from zonedrive.remote.urls import Origin, Request
+from zonedrive.remote.urls import REQUIREMENTS, ZONES, Origin, Request
 from zonedrive.remote.wire.fields import UNREADABLE, header_seconds
 from zonedrive.translation import marked
 
@@ -147,6 +147,13 @@ def meaning(status: int, code: str) -> Row:
     return _BY_ERROR[Unavailable if status >= 500 else Rejected]
 
 
+_BY_GATEWAY = (EndpointRefused, Forbidden, NotFound, NotLoggedOn, Rejected)
+"""Types of errors with which gateways answer, too."""
+
+PROBED = frozenset({ZONES, REQUIREMENTS})
+"""Paths of requests that are never blocked alone: if they are, the service cannot be reached."""
+
+
 def refusal(
     status: int,
     body: bytes,
@@ -155,16 +162,15 @@ def refusal(
     origin: Origin = "",
     retry_after: float | None = None,
     early: bool = False,
-    page: bool = False,
 ) -> RemoteError:
     """Return the error for an unsuccessful response; the error message begins with `doing`.
 
     `retry_after` is the number of seconds in the response's Retry-After header. `early` means that
-    the response came before the whole request was sent. For `page`, see `is_page`.
+    the response came before the whole request was sent.
     """
     code, message = error_body(body)
     row = UNCLEAR_401 if origin == "profile" and status == 401 else meaning(status, code)
-    by_gateway = page and row.error in (Forbidden, NotFound, NotLoggedOn, Rejected)
+    by_gateway = is_page(body) and row.error in _BY_GATEWAY
     if by_gateway and origin == "published" and row.error is not NotLoggedOn:
         row = PAGE
     elif origin == "published" and row.error is NotFound and not (code or message):
@@ -219,27 +225,23 @@ def failed(
         )
     now = header_seconds(headers.get("Date"))
     delay = retry_after(headers.get("Retry-After"), time.time() if now is None else now)
-    error = refusal(
-        status, body, doing, origin=request.origin, retry_after=delay, early=early,
-        page=is_page(headers, body),
-    )  # fmt: skip
+    error = refusal(status, body, doing, origin=request.origin, retry_after=delay, early=early)
+    if error.by_gateway and isinstance(error, Unavailable) and request.path in PROBED:
+        error = Unreachable(error.message, remedy=error.remedy, status=status, logged=error.logged)
+        error.by_gateway = True
+        return error
     if not (sent and status in _LOST):
         return error
     return ReplyLost(_unknown(error.message), status=status, code=error.code,
                      logged=_unknown(error.logged))  # fmt: skip
 
 
-def is_page(headers: Mapping[str, str], body: bytes) -> bool:
-    """Return True if a response is a page (HTML), for example of a proxy or a network's logon.
+def is_page(body: bytes) -> bool:
+    """Return True if the body of a response is a page (HTML), as of a proxy or a network's logon.
 
     The service sends JSON, apart from the content of files.
     """
-    kind = headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    return kind in PAGES or body.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"<")
-
-
-PAGES: Final = frozenset({"text/html", "application/xhtml+xml"})
-"""Media types of pages."""
+    return body.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"<")
 
 
 def page_for_change(status: int, doing: str) -> RemoteError:

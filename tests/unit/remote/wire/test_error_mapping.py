@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from zonedrive import errors
-from zonedrive.remote.urls import Origin, Request
+from zonedrive.remote.urls import REQUIREMENTS, ZONES, Origin, Request
 from zonedrive.remote.wire import error_mapping
 
 # Every APIError value of the published interface.
@@ -103,22 +103,29 @@ def test_a_published_endpoint_that_a_gateway_does_not_find(
         (404, "profile", errors.NotFound),
         (405, "profile", errors.Rejected),
         (403, "", errors.Forbidden),
+        (401, "profile", errors.EndpointRefused),
         (401, "", errors.NotLoggedOn),
     ],
 )
-@pytest.mark.parametrize("is_marked", [False, True])
 def test_a_gateway_that_rejects_a_request(
-    status: int, origin: Origin, kind: type[errors.RemoteError], is_marked: bool
+    status: int, origin: Origin, kind: type[errors.RemoteError]
 ) -> None:
-    """A page shows that a gateway answers, by its media type or by its first character."""
-    headers = {"Content-Type": "Text/HTML; charset=utf-8"} if is_marked else {}
-    body = b"Blocked" if is_marked else b"\xef\xbb\xbf\n<!DOCTYPE html><p>Blocked"
+    """A page shows that a gateway answers; the service's own errors may have a wrong type."""
+    body = b"\xef\xbb\xbf\n<!DOCTYPE html><p>Blocked"
     request = Request("DELETE", "/x", origin=origin)
-    error = error_mapping.failed(status, headers, body, request, "https://x")
+    error = error_mapping.failed(status, {}, body, request, "https://x")
     assert (type(error), error.status, error.by_gateway) == (kind, status, True)
+    html = {"Content-Type": "text/html"}
     by_service = b'{"error":"NOT_ALLOWED"}'
-    json = {"Content-Type": "application/json"}
-    assert not error_mapping.failed(status, json, by_service, request, "https://x").by_gateway
+    assert not error_mapping.failed(status, html, by_service, request, "https://x").by_gateway
+
+
+@pytest.mark.parametrize("path", [ZONES, REQUIREMENTS])
+def test_a_gateway_that_blocks_everything(path: str) -> None:
+    """These requests are harmless: if they are rejected, the service cannot be reached."""
+    request = Request("GET", path, origin="published")
+    error = error_mapping.failed(403, {}, b"<p>Log on", request, "https://x")
+    assert (type(error), error.status, error.by_gateway) == (errors.Unreachable, 403, True)
 
 
 @pytest.mark.parametrize("status", [409, 413, 423, 429, 500, 503])

@@ -244,7 +244,7 @@ async def test_a_page_that_is_refused_in_the_middle_does_not_end_the_listing(
             raise refused
         return await shelf.fetch(query)
 
-    with pytest.raises(Rejected):
+    with pytest.raises(Unavailable):
         await pagination.read(fetch)
 
 

@@ -375,6 +375,9 @@ class LocalState(Stores):
         attr = attr_of(inode, self.owner, self.rules, timeout)
         attr.ino = self.kernel.number(inode.ino)
         opened = self.opened.get(inode.ino)
+        if opened is not None and opened.preparing.locked() and opened.content != content_of(inode):
+            # A program begins to write to a former version, which all readers still see.
+            attr.size, attr.mtime_ns = opened.told.size, opened.told.mtime_ns
         if opened is not None:
             opened.told = attr
         if opened is not None and opened.session is not None:

@@ -310,11 +310,13 @@ class Files:
             open_checks.require_fitting(offset + len(data))
         with which.reporting():
             session = await self._session(which)
-        which.file.pages = True
+        # The kernel reads each page of a mapping before a program writes to it.
+        may_be_mapped, which.file.pages = which.file.pages, True
         known = offset + len(data)  # end of the file for the kernel
         numbers = {which.number, which.file.number}  # two if the kernel has a former version
         has_wrong_pages = len(numbers) > 1
-        if which.append and not which.is_of_a_mapping(offset, len(data), session.size):
+        is_mapped = may_be_mapped and which.is_of_a_mapping(offset, len(data), session.size)
+        if which.append and not is_mapped:
             # The kernel may not know that another writer extended the file.
             has_wrong_pages = has_wrong_pages or offset != session.size
             offset = session.size

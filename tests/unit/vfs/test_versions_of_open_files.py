@@ -18,6 +18,7 @@ from tests.unit.vfs.mount import AWAKE, files_of, open_spool_files
 from zonedrive.content.content_file import ContentFile
 from zonedrive.content.spool import Spool
 from zonedrive.db import Database
+from zonedrive.errors import Changed, ZonedriveError
 from zonedrive.model import Entry, Revision
 from zonedrive.state import remote_operations
 from zonedrive.state.inode import Inode, Kind
@@ -394,6 +395,53 @@ async def test_an_append_goes_after_a_newer_version(
     await files.write(log, 0, whole)
     found = await files.read(log, 0, 10 * theirs)
     assert (len(found), bytes(found).startswith(whole)) == (size, True)
+
+
+async def test_an_append_goes_after_a_version_that_the_kernel_was_about_to_learn(
+    office: Office,
+) -> None:
+    """A listing has prepared the new size, but the kernel took only its first entries."""
+    files = office.files
+    await office.save(b"")
+    log = await office.open(os.O_RDWR | os.O_APPEND)
+    await office.save(b"C" * 100_000)
+    office.state.attr(office.inode, 1.0)
+    await files.write(log, 0, b"A" * 8192)
+    assert await files.read(log, 0, 200_000) == b"C" * 100_000 + b"A" * 8192
+
+
+@pytest.mark.parametrize("theirs", [5, 5000])
+async def test_readers_keep_the_size_of_their_version_while_an_edit_is_prepared(
+    office: Office, theirs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coworker saves meanwhile. The new size would cut what the readers get of the former one."""
+    files, state, inode = office.files, office.state, office.inode
+    asked, go_on = trio.Event(), trio.Event()
+
+    async def slowly(self: WriteSessions, inode: Inode, generation: int) -> ContentFile:
+        asked.set()
+        await go_on.wait()
+        raise Changed("a newer version")
+
+    monkeypatch.setattr(WriteSessions, "_copy_of_version", slowly)
+    await office.save(b"o" * 1000)
+    reader, writer = await office.open(), await office.open(os.O_WRONLY)
+    former = state.attr(inode, 1.0)
+    async with trio.open_nursery() as nursery:
+
+        async def write() -> None:
+            with pytest.raises(ZonedriveError):  # the folder cannot be listed here
+                await files.write(writer, 0, b"new")
+
+        nursery.start_soon(write)
+        await asked.wait()
+        await office.save(b"C" * theirs)
+        for _ in range(2):
+            attr = state.attr(inode, 1.0)
+            assert (attr.size, attr.mtime_ns) == (1000, former.mtime_ns)
+        assert await files.read(reader, 0, 10_000) == b"o" * 1000
+        go_on.set()
+    assert state.attr(inode, 1.0).size == theirs
 
 
 async def test_an_append_at_a_former_end_is_read_where_it_went(office: Office) -> None:

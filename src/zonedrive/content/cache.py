@@ -716,7 +716,7 @@ def _copied_whole(stored: ContentFile, path: Path, size: int, changes: int) -> C
         if copy.size != size:
             raise StoreError(f"another program has cut {stored.path.name}")
         if stored.changes != changes:
-            raise StoreError(f"{stored.path.name} was changed before it was copied")
+            raise StoreError(f"{stored.path.name} was written to while it was copied")
         copy.verify(trio.from_thread.check_cancelled)
     except BaseException:
         remove([path])

@@ -116,6 +116,8 @@ IN_PLACE = {
     "save", "save_within", "append", "save_synced", "write_on", "save_slowly", "save_shorter",
     "save_redirected", "save_and_sync", "save_emptied", "log",
 }  # fmt: skip
+LATE_ANSWERS = ("the service is full", "the service does not have this zone")
+"""Parts of errors that may come when their cause is over; the next attempt succeeds."""
 STOPPING = {"restart", "log_off", "bring_back", "damage", "profile"}
 LESS_RIGHTS = {"level", "zone_gone", "write_protect", "read_protect"}
 BACKUP = "~"
@@ -1513,7 +1515,7 @@ class Run:
                 with contextlib.suppress(OSError):  # up to a folder with other entries
                     for folder in PurePosixPath(path).parents:
                         await machine.perform(machine.kernel.rmdir, str(folder))
-            elif "the service is full" not in one["error"]:  # a late answer of that time
+            elif not any(late in one["error"] for late in LATE_ANSWERS):
                 return False
         return done
 

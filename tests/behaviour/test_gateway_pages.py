@@ -76,7 +76,7 @@ def test_changes_wait_until_the_gateway_lets_them_pass(
 def test_a_mount_stays_readable_while_a_gateway_forbids_everything(
     proxied: Mounted, proxy: FaultProxy
 ) -> None:
-    """What is on this machine can be listed, read and edited."""
+    """Programs list, read and edit what is on this machine."""
     proxied.allow("")
     root = proxied.root
     before = proxied.names(root)

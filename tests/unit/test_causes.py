@@ -19,6 +19,12 @@ def every(kind: type[Exception]) -> list[type[Exception]]:
     return [kind, *(each for below in kind.__subclasses__() for each in every(below))]
 
 
+def by_gateway(error: errors.RemoteError) -> errors.RemoteError:
+    """Return the error as one of a gateway, not of the service."""
+    error.by_gateway = True
+    return error
+
+
 def test_only_answers_of_the_service_are_refusals() -> None:
     """Every error has a cause, and no other error is called a refusal."""
     found = {each: causes.cause_of(each.__new__(each)) for each in every(errors.ZonedriveError)}
@@ -41,6 +47,7 @@ def test_only_answers_of_the_service_are_refusals() -> None:
         (errors.Unavailable("503"), Cause.SERVICE, "503"),
         (errors.Unavailable("507", status=507), Cause.REFUSED, "507"),
         (errors.NotLoggedOn("who"), Cause.SERVICE, "who"),
+        (by_gateway(errors.Forbidden("page", status=403)), Cause.SERVICE, "page"),
         (errors.BadAnswer("what"), Cause.UNCLEAR, "what"),
         (errors.AmbiguousName("two"), Cause.UNCLEAR, "two"),
         (errors.Changed("other"), Cause.CHANGED, "other"),

@@ -5,8 +5,7 @@ methods that differ for an encrypted file. A flipped bit in a plain file is not 
 
 Calls are synchronous and take tens of microseconds, so they may run on the event loop; a write over
 synced bytes of an encrypted file waits for the disk. Call `sync`, and `copy_to` of a large file, in
-a thread. All calls are thread-safe: one thread may write
-while others read.
+a thread. All calls are thread-safe: one thread may write while others read.
 
 INVARIANT: a path has at most one ContentFile at a time; further users of the file call `share`.
 """

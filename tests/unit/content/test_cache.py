@@ -442,7 +442,7 @@ async def test_cached_files_make_room_for_bytes_to_upload(
 async def test_the_cache_gives_way_to_other_programs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It leaves free space on the disk, also if nobody reads or saves."""
+    """The cache leaves free space on the disk, also if nobody reads or saves."""
     monkeypatch.setattr("zonedrive.content.cache.SHRINK_S", 0.01)
     with small_disk(tmp_path / "disk", 16 * MIB) as disk:
         async with running(disk / "cache") as cache:

@@ -421,7 +421,7 @@ def test_a_copy_can_be_ended(tmp_path: Path, file: ContentFile) -> None:
 
 
 def test_a_check_of_all_bytes_can_be_ended(tmp_path: Path) -> None:
-    """It takes minutes for a very large file."""
+    """The check of a very large file takes minutes."""
     file = EncryptedFile.create(tmp_path / "file", KEY)
     file.pwrite(0, b"a" * CHUNK)
 

@@ -51,7 +51,21 @@ class Disk:
         if path.is_file():
             self.durable = path.read_bytes()
 
-    def after_a_cut(self, now: bytes, numbers: random.Random) -> bytes:
+    def read_after_a_cut(
+        self, file: EncryptedFile, manifest: bytes, size: int, numbers: random.Random
+    ) -> bytes:
+        """Return the first `size` bytes after a power cut, given the manifest of the last sync."""
+        self.syncs_left = 1_000_000
+        copy = file.path.with_name("cut")
+        copy.write_bytes(self._after_a_cut(file.path.read_bytes(), numbers))
+        file.close()
+        cut = EncryptedFile.open(copy, KEY, manifest)
+        try:
+            return cut.pread(0, size)
+        finally:
+            cut.close()
+
+    def _after_a_cut(self, now: bytes, numbers: random.Random) -> bytes:
         """Return the content of the file after a power cut, of what it is `now`."""
         ends = [HEAD, *range(HEAD + PIECE, max(len(now), len(self.durable)), PIECE), len(now)]
         pieces = zip([0, *ends], ends, strict=False)
@@ -80,13 +94,7 @@ def test_a_truncation_that_is_not_synced_may_be_undone(
                 place = numbers.choice((0, file.size, numbers.randrange(size)))
                 file.pwrite(place, b"l" * numbers.choice((10, 5_000, 3 * CHUNK)))
         assert not file.pread(0, file.size).strip(b"sl\0")
-    now = file.path.read_bytes()
-    (tmp_path / "cut").write_bytes(disk.after_a_cut(now, numbers))
-    disk.syncs_left = 1_000_000
-    file.close()
-    cut = EncryptedFile.open(tmp_path / "cut", KEY, manifest)
-    found = cut.pread(0, size)
-    cut.close()
+    found = disk.read_after_a_cut(file, manifest, size, numbers)
     assert len(found) == size
     assert not found.strip(b"sl\0")
 
@@ -114,12 +122,6 @@ def test_synced_bytes_survive_later_writes(
             file.pwrite(start, data)
             if numbers.random() < 0.3:
                 file.flush()
-    disk.syncs_left = 1_000_000
-    now = file.path.read_bytes()
-    (tmp_path / "cut").write_bytes(disk.after_a_cut(now, numbers))
-    file.close()
-    cut = EncryptedFile.open(tmp_path / "cut", KEY, manifest)
-    found = cut.pread(0, size)
-    cut.close()
+    found = disk.read_after_a_cut(file, manifest, size, numbers)
     assert len(found) == size
     assert all(byte in possible for byte, possible in zip(found, may_be, strict=True))

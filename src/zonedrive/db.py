@@ -53,6 +53,13 @@ PAGE = 4096  # SQLite's default size of a page, in bytes
 
 PASSES = 3  # maximum number of passes of one checkpoint
 
+SHARED, EXCLUSIVE = "?vfs=unix", "?vfs=unix-excl"
+"""Ends of a database's URI, for SQLite's module that locks files and shares memory.
+
+The second one keeps the file locked and the index of the log in the memory of this process, where
+all connections of the process use it.
+"""
+
 LOG_MARK = ".logged"
 """Suffix of the marker file that exists while the write-ahead log has commits."""
 
@@ -99,24 +106,35 @@ class Database:
         # that the process holds on the file; another program could then delete the log in use.
         self._descriptors = descriptors
         self._marks_log = self._is_log_marked = False  # see `open`
+        self._address = ""  # URI of the file, for another connection
         self._undo: list[Callable[[], object]] | None = None  # steps to undo the open transaction
         self._afterwards: list[Callable[[], object]] = []  # steps to take after the commit
 
     @classmethod
-    def open(cls, path: Path, migrations: Sequence[Migration], *, marks_log: bool = False) -> Self:
+    def open(
+        cls,
+        path: Path,
+        migrations: Sequence[Migration],
+        *,
+        marks_log: bool = False,
+        is_exclusive: bool = False,
+    ) -> Self:
         """Open the file at `path`, creating it if necessary, and upgrade its schema.
 
         `migrations[n]` upgrades schema n to n + 1. With `marks_log`, a marker file exists while the
-        write-ahead log has commits, so that `is_log_lost` detects the loss of the log. Raises
-        OSError if the file cannot be created, and StoreError if SQLite cannot open the file or a
-        newer zonedrive wrote it.
+        write-ahead log has commits, so that `is_log_lost` detects the loss of the log. With
+        `is_exclusive`, no other process can open the database. SQLite then maps no file into
+        memory; a mapped file that another program truncates kills the process. Raises OSError if
+        the file cannot be created, and StoreError if SQLite cannot open the file or a newer
+        zonedrive wrote it.
         """
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with ExitStack() as stack, _explained(path, "opened"):
             stack.callback(drop_log_mark, path)  # after the connection is closed
             file = _descriptor(path, os.O_RDWR | os.O_CREAT, stack)
             # Other threads only call `flush` and `checkpoint`, which do not use the connection.
-            connection = _connected(path, stack)
+            address = path.absolute().as_uri() + (EXCLUSIVE if is_exclusive else SHARED)
+            connection = _connected(address, stack)
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
             if mode != "wal":
                 raise StoreError(
@@ -129,6 +147,7 @@ class Database:
             _migrate(path, connection, migrations)
             log = _descriptor(sibling(path, "-wal"), os.O_RDONLY, stack)
             database = cls(path, connection, stack.pop_all(), log, file)
+            database._address = address
             database._marks_log = marks_log
             return database
         raise AssertionError
@@ -362,8 +381,7 @@ class Database:
                 before = found
 
     def _second_connection(self) -> Connection:
-        uri = f"{self.path.absolute().as_uri()}?mode=rw"
-        return sqlite3.connect(uri, uri=True, isolation_level=None)
+        return sqlite3.connect(f"{self._address}&mode=rw", uri=True, isolation_level=None)
 
     def close(self) -> None:
         """Copy the write-ahead log into the file and close the file.

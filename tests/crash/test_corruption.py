@@ -2,6 +2,8 @@
 
 import errno
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from tests.crash.desk import Desk
 from tests.crash.mounts import Mortal
 from tests.crash.scenarios import NEW, SEED
 from tests.harness.waiting import eventually
+from zonedrive.state.inode import ROOT
 
 OUTBOX = "refused"
 
@@ -134,9 +137,11 @@ def test_a_damaged_name_is_noticed(dying: Mortal) -> None:
     desk = waiting(dying, "bit")
     path = dying.machine.state / "tree.db"
     damage.flatten(path)
-    data = path.read_bytes()
-    offset, size = damage.pages_of(path, "inodes")[0]
-    flip(path, offset + size - 20)  # rows grow from the end of a page: the first, the root
+    with closing(sqlite3.connect(path)) as database:
+        (sealed,) = database.execute("SELECT sealed FROM inodes WHERE ino = ?", (ROOT,)).fetchone()
+    data, middle = path.read_bytes(), len(sealed) // 2
+    damaged = sealed[:middle] + bytes([sealed[middle] ^ 0x10]) + sealed[middle + 1 :]
+    path.write_bytes(data.replace(sealed, damaged))
     assert path.read_bytes() != data
     dying.allow("damaged")
     dying.mount()

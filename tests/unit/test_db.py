@@ -177,7 +177,7 @@ def test_copies_that_a_killed_reader_left_are_deleted(
     assert list(place.iterdir()) == [used]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.usefixtures("as_root")
 def test_copies_of_other_users_stay(tmp_path: Path) -> None:
     """Another user may put folders there without end, which would be deleted without end."""
     theirs = tmp_path / "zonedrive-state-999999999-x"
@@ -258,11 +258,7 @@ def test_a_disk_without_shared_memory_is_refused(
 ) -> None:
     """The error is not that a file of the database is missing, and has a remedy."""
 
-    def connected(place: Path, stack: ExitStack) -> Connection:
-        uri = f"{place.as_uri()}?vfs=unix-dotfile"  # SQLite's files on such a disk
-        return stack.enter_context(closing(sqlite3.connect(uri, uri=True, isolation_level=None)))
-
-    monkeypatch.setattr(db, "_connected", connected)
+    monkeypatch.setattr(db, "SHARED", "?vfs=unix-dotfile")  # SQLite's files on such a disk
     with pytest.raises(StoreError) as refused:
         Database.open(tmp_path / "words.db", [_create])
     assert refused.value.remedy

@@ -157,6 +157,12 @@ class Cache:
         # Programs that delete old files may have deleted this one alone. False after a disk error.
         return row.in_index or os.path.exists(self._directory / row.name)  # noqa: PTH110
 
+    def _is_recorded(self, ino: int, revision: str) -> bool:
+        """Return True if the whole content stays in the cache after its last reader is closed."""
+        stamp = self.stamp(revision)
+        row = self._index.row(ino, stamp)
+        return self._small.has(ino, stamp) or (row is not None and row.complete)
+
     # -- reading
 
     def open(self, ino: int, revision: str, size: int, source: Source) -> Reader:
@@ -192,13 +198,21 @@ class Cache:
     async def complete(self, ino: int, revision: str, size: int, source: Source) -> None:
         """Fetch all missing bytes of a revision and store them on the disk.
 
-        Raises the errors of `Reader.read`, and OSError if not all bytes can be stored: ENOSPC if
-        there is no space, else the errno of the disk error.
+        Raises the errors of `Reader.read`, and OSError if not all bytes can be stored, or if the
+        index cannot record them: ENOSPC if there is no space, else the errno of the disk error.
         """
+        self._index.delete(())  # tries to open it again
+        if size > LARGEST and not self._index.is_open:  # do not fetch what cannot be recorded
+            raise OSError(self._index.failure, os.strerror(self._index.failure))
         with closing(self.open(ino, revision, size, source)) as reader:
             await reader.fill(again=True)
             if not reader.kept:
                 raise OSError(reader.failure, os.strerror(reader.failure))
+            # Content that is outdated already needs no row.
+            active = self._active.get((ino, self.stamp(revision)))
+            is_current = active is not None and active[0].size == size > 0
+        if is_current and not self._is_recorded(ino, revision):
+            raise OSError(self._index.failure, os.strerror(self._index.failure))
 
     async def export(
         self, ino: int, revision: str, size: int, source: Source, path: Path
@@ -405,6 +419,10 @@ class Cache:
             if folder.stat().st_dev == self._directory.stat().st_dev:
                 _, victims = self.quota.claim_at_once(min(size, self.quota.limit))
                 remove(victims)
+
+    def close_index(self) -> None:
+        """Close the index of a cache that is not used yet, so that another process can open it."""
+        self._index.close()
 
     async def aclose(self) -> None:
         """Stop all downloads, store the received bytes, and close the index.
@@ -614,10 +632,10 @@ class Cache:
         """Make the rows of an index that was just opened consistent with the cache files.
 
         First clear the index if it belongs to another identity or key, or if a power cut may have
-        damaged unencrypted files. Then remove files without rows and rows without files, and set
-        `Quota.idle`. If a disk error has delayed the opening, also remove outdated rows. A row is
-        outdated if its inode is in use or has newer content, or if the inode's number was passed to
-        `drop_between` meanwhile.
+        damaged unencrypted files. If the index cannot be written, do not use it yet. Then remove
+        files without rows and rows without files, and set `Quota.idle`. If a disk error has delayed
+        the opening, also remove outdated rows. A row is outdated if its inode is in use or has
+        newer content, or if the inode's number was passed to `drop_between` meanwhile.
         """
         identity, boot = self._identity, self._boot
         clean = self._index.fact("clean") == "1"
@@ -628,6 +646,12 @@ class Cache:
         if not self._index.is_open:
             return
         epoch = self._index.epoch
+        # The next start checks these facts; without them, it would not notice a power cut.
+        facts = (("identity", identity), ("boot", boot), ("clean", "0"))
+        if not all(self._index.set_fact(name, value) for name, value in facts):
+            if self._index.epoch == epoch:
+                self._index.suspend()
+            return
         files, kept, gone, idle = self._files(), set[str](), list[str](), 0
         active = {entry.path.name for entry in self.quota.entries}
         newer = {entry.ino for entry in self.quota.entries}.union(self._small.inos())
@@ -649,9 +673,6 @@ class Cache:
         self._sweep((files or set()) - kept)
         self._index.delete(gone)
         self.quota.idle = idle
-        # The next start checks these facts.
-        for name, value in (("identity", identity), ("boot", boot), ("clean", "0")):
-            self._index.set_fact(name, value)
 
     def _measure(self, row: Row) -> None:
         """Correct a row's disk usage after a crash, because the row's file may have grown."""

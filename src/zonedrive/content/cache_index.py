@@ -14,6 +14,7 @@ other program can create or change a row.
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import logging
@@ -148,7 +149,7 @@ class CacheIndex:
         self._hash_key = hashlib.blake2b(b"zonedrive cache index", key=given).digest()
         self._opened, self._lost = opened, lost
         self._db: Database | None = None
-        self._lock = contextlib.ExitStack()  # of the folder, while the file is open
+        self._locked: int | None = None  # descriptor of the locked folder
         # Grows when the index restarts or is opened later; rows of earlier epochs are invalid.
         self.epoch = 0
         self._inode = 0
@@ -158,6 +159,7 @@ class CacheIndex:
         # (used_ns, name) up to which no row can be evicted. `Quota` raises this value. If a row
         # with an earlier time of last use is stored, the value is lowered.
         self.passed = FIRST
+        self.failure = errno.EIO  # errno of the last failure to open, read or write the file
         self._dropped = 0  # number of damaged rows that were deleted
         self._complained = False
         self._tried_s = time.monotonic()
@@ -178,7 +180,8 @@ class CacheIndex:
     def _connect(self) -> None:
         """Open the SQLite file, and create it if needed. Raises OSError and StoreError."""
         private_dir(self.path.parent)
-        db = Database.open(self.path, _SCHEMAS)
+        self._lock_folder()
+        db = Database.open(self.path, _SCHEMAS, is_exclusive=True)
         try:
             db.execute("PRAGMA recursive_triggers = ON")  # so that a replaced row counts as deleted
             _enable_auto_vacuum(db)
@@ -186,15 +189,35 @@ class CacheIndex:
             db.close()
             raise
         self._db = db
-        self._lock_folder()
         self._inode = self.path.stat().st_ino
 
     def _lock_folder(self) -> None:
-        """Lock the folder, so that systemd-tmpfiles does not delete old files there."""
-        with contextlib.suppress(OSError):  # the file system may have no locks
-            folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
-            self._lock.callback(os.close, folder)
-            fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        """Lock the folder, unless this index has already locked the same folder.
+
+        The lock also prevents systemd-tmpfiles from deleting old files. Raises OSError (EBUSY) if
+        another program has locked the folder, such as the daemon of an account with the same name
+        in another state folder. The two daemons would delete each other's content.
+        """
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        if self._locked is not None and os.path.samestat(os.fstat(folder), os.fstat(self._locked)):
+            os.close(folder)
+            return
+        self._unlock_folder()
+        self._locked = folder
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as held:
+            self._unlock_folder()
+            said = "locked by another program, perhaps the daemon of another state folder"
+            raise OSError(errno.EBUSY, said, str(self.path.parent)) from held
+        except OSError:  # NFS has no exclusive lock for a folder; others may have no locks at all
+            with contextlib.suppress(OSError):
+                fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    def _unlock_folder(self) -> None:
+        if self._locked is not None:
+            os.close(self._locked)
+            self._locked = None
 
     @property
     def is_open(self) -> bool:
@@ -217,11 +240,13 @@ class CacheIndex:
 
         The SQLite file is deleted, because a deletion of its rows would need disk space.
         """
-        self.close()
+        self._close_file()
         self._tried_s = time.monotonic()
         self.epoch += 1
         self._undeleted, self.undeleted_bytes = {}, 0
         try:
+            private_dir(self.path.parent)
+            self._lock_folder()  # in a new folder, the files may be those of another daemon
             for suffix in ("", "-wal", "-shm"):
                 self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
             self._connect()
@@ -236,6 +261,7 @@ class CacheIndex:
             self._complain(wrong)
 
     def _complain(self, wrong: Exception) -> None:
+        self.failure = (wrong.errno if isinstance(wrong, OSError) else None) or errno.EIO
         if not self._complained:
             log.warning("the cache index cannot be written (%s); reads continue uncached", wrong)
         self._complained = True
@@ -450,17 +476,25 @@ class CacheIndex:
         rows = self._read("SELECT value FROM facts WHERE name = ?", (name,))
         return str(rows[0][0]) if rows else ""
 
-    def set_fact(self, name: str, value: str) -> None:
-        """Store a metadata value of the cache under `name`."""
-        self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+    def set_fact(self, name: str, value: str) -> bool:
+        """Store a metadata value of the cache under `name`; return False after a disk error."""
+        return self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    def suspend(self) -> None:
+        """Close the SQLite file as after a disk error; later calls try to open it again."""
+        self._close_file()
+        self._tried_s = time.monotonic()
 
     def close(self) -> None:
         """Close the SQLite file; later calls of other methods change nothing and find no rows."""
+        self._close_file()
+        self._unlock_folder()
+
+    def _close_file(self) -> None:
         self._tried_s = math.inf
         if self._db is not None:
             self._db.close()
             self._db = None
-            self._lock.close()
 
 
 def cache_usage(directory: Path) -> int:

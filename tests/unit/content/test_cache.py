@@ -631,6 +631,52 @@ async def test_the_folder_is_locked_while_the_cache_is_open(tmp_path: Path) -> N
     os.close(descriptor)
 
 
+@pytest.mark.parametrize("is_read", [False, True])
+async def test_content_that_the_index_cannot_record_is_not_complete(
+    tmp_path: Path, key: bytes | None, is_read: bool
+) -> None:
+    """The bytes would be deleted when nobody uses them; a pin must not count as available.
+
+    Nothing is fetched for it.
+    """
+    folder, source = tmp_path / "cache", Script(content(2 * MIB))
+    (folder / "index.db").mkdir(parents=True)  # in the place of the file
+    async with running(folder, key) as cache:
+        reader = cache.open(1, "r", 2 * MIB, source) if is_read else None
+        with pytest.raises(OSError, match="Errno"):
+            await cache.complete(1, "r", 2 * MIB, source)
+        if reader is not None:
+            assert await read_all(reader) == source.data
+            reader.close()
+        assert (source.sent > 0) is is_read
+        assert not cache.is_complete(1, "r")
+        await cache.complete(2, "r", 0, Script(b""))
+
+
+async def test_two_daemons_do_not_delete_the_content_of_each_other(
+    tmp_path: Path, key: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accounts of the same name in two state folders share a cache folder; one works without it."""
+    monkeypatch.setattr("zonedrive.content.cache_index.AGAIN_S", 0.0)
+    folder, source = tmp_path / "cache", Script(content(2 * MIB))
+    async with running(folder, key, identity="one") as first:
+        await fetched(first, 1, source)
+        first.put(2, "r", b"small")
+        async with running(folder, KEY, identity="two") as second:
+            for ino in (1, 3):
+                assert await fetched(second, ino, source) == source.data
+            second.put(2, "r", b"other")
+            assert first.is_complete(1, "r") and first.is_complete(2, "r")
+            assert not second.is_complete(1, "r")
+            shutil.rmtree(folder)
+            await fetched(first, 1, source)
+            await fetched(second, 1, source)
+            assert first.is_complete(1, "r")
+    async with running(folder, KEY, identity="two") as second:
+        await fetched(second, 1, source)
+        assert second.is_complete(1, "r")
+
+
 async def test_a_folder_that_is_deleted_while_in_use(tmp_path: Path, key: bytes | None) -> None:
     """If the cache folder is deleted while the daemon runs, reads continue and are cached again."""
     folder = tmp_path / "cache"
@@ -813,6 +859,8 @@ async def test_an_index_that_is_damaged_while_in_use(tmp_path: Path) -> None:
         for path in tmp_path.glob("index*"):
             path.write_bytes(b"this is no database" * 1000)
         assert await fetched(cache, 1, source) == source.data
+        assert await fetched(cache, 2, source) == source.data
+    async with running(tmp_path, None) as cache:  # SQLite may have read all pages before
         assert await fetched(cache, 2, source) == source.data
     async with running(tmp_path, None) as cache:
         assert await fetched(cache, 2, Offline(2 * MIB)) == source.data

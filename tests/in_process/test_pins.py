@@ -182,6 +182,30 @@ def test_a_pin_returns_with_its_zone(desk: Mounted, path: str) -> None:
     assert pinned(desk) == before
 
 
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_pinned_folder_that_is_created_again_stays_pinned(desk: Mounted, restored: bool) -> None:
+    """A coworker deletes a pinned folder that has a new file here, and perhaps restores it."""
+    desk.system.listdir(desk.root / "docs")
+    pin(desk, "docs")
+    desk.allow("offline", "reach", "created again")
+    before = desk.zone.entry_id("docs")
+    with desk.deployment.faulty(down=True):
+        wait(desk, 30)
+        (desk.root / "docs/new.txt").write_bytes(b"new")
+        desk.zone.delete("docs")
+    wait(desk, 30)
+    desk.sync()
+    assert desk.zone.entry_id("docs") != before
+    if restored:
+        desk.zone.move("docs", "again")
+        desk.zone.restore(before)
+    wait(desk, 2 * PASS_S)
+    found = dict(pinned(desk))
+    assert found["again" if restored else "docs"] == 1
+    assert len(found) == 1 + restored
+    assert virtual(desk).client.parts.files.pins.missing() == []
+
+
 def test_few_requests_are_sent_for_deleted_pinned_files(desk: Mounted) -> None:
     """Each round looks for a limited number of entries, in turn; restored ones are found once."""
     names = [f"{number}.txt" for number in range(2 * MISSING)]

@@ -283,7 +283,9 @@ class PinFetcher:
         """Count the files at and below the inodes `inos`, then fetch the missing ones.
 
         Files that failed because of the service come after those without such a failure, and files
-        that the cache could not store come last.
+        that the cache could not store come last. Concurrent downloads can leave no room for each
+        other, although some of the files fit. So a file that finds no room is tried again after
+        the downloads have ended.
         """
         missing, late, unstored = array("q"), array("q"), array("q")  # there may be millions
         async for ino in self._files(inos, progress, deep=deep, ask=ask):
@@ -298,8 +300,9 @@ class PinFetcher:
                 late.append(ino)
             else:
                 missing.append(ino)
-        await self._each(lambda ino: self._fetch(ino, progress), missing + late)
-        await self._fetch_fitting(unstored, progress)
+        crowded = array("q")
+        await self._each(lambda ino: self._fetch(ino, progress, crowded), missing + late)
+        await self._fetch_fitting(crowded + unstored, progress)
         progress.end()
 
     async def _files(
@@ -376,8 +379,14 @@ class PinFetcher:
         progress.here_bytes += inode.size if here else 0
         return here
 
-    async def _fetch(self, ino: int, progress: PinProgress) -> None:
-        """Fetch the current remote version of a file; record the result in `progress`."""
+    async def _fetch(
+        self, ino: int, progress: PinProgress, crowded: "array[int] | None" = None
+    ) -> None:
+        """Fetch the current remote version of a file; record the result in `progress`.
+
+        If there is no room for it, and `crowded` is given, add the file to `crowded` instead of
+        recording a failure.
+        """
         state = self._state
         inode = None
         for _ in range(TRIES):
@@ -404,7 +413,11 @@ class PinFetcher:
                 await self._refresh(inode.parent, time.monotonic_ns(), progress)
                 continue
             except (ZonedriveError, OSError) as wrong:
-                self._failed(inode, wrong, progress)
+                if crowded is not None and _is_no_room(wrong):
+                    self._drop_partial(inode, inode.size)
+                    crowded.append(ino)
+                else:
+                    self._failed(inode, wrong, progress)
                 return
             progress.here += 1
             progress.here_bytes += size
@@ -449,7 +462,8 @@ class PinFetcher:
                 continue
             needed = self._space_needed(ino)
             if needed is not None and (room < needed or (fails and not needed)):
-                self._give_up(inode, self._reasons.get(ino, NO_ROOM), progress)
+                why = NO_ROOM if needed else self._reasons.get(ino, NO_ROOM)
+                self._give_up(inode, why, progress)
                 continue
             await self._fetch(ino, progress)
             if cache.is_complete(ino, inode.revision):
@@ -473,15 +487,19 @@ class PinFetcher:
             return
         said = wrong.message if isinstance(wrong, ZonedriveError) else str(wrong)
         if isinstance(wrong, OSError):
-            self._state.cache.drop(inode.ino)  # a partial file would only use up space
             said, needed = NO_ROOM, inode.size
-            if wrong.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if not _is_no_room(wrong):
                 needed = 0
                 said = marked(
                     f"the cache folder cannot be written ({wrong.strerror}); see 'zonedrive doctor'"
                 )
-            self._unstored[inode.ino] = inode.revision, needed
+            self._drop_partial(inode, needed)
         self._give_up(inode, said, progress)
+
+    def _drop_partial(self, inode: Inode, needed: int) -> None:
+        """Drop a partial file, which would only use up space; record the space that it needs."""
+        self._state.cache.drop(inode.ino)
+        self._unstored[inode.ino] = inode.revision, needed
 
     def _give_up(self, inode: Inode, why: str, progress: PinProgress) -> None:
         self._try_again(inode, why)
@@ -519,3 +537,7 @@ class PinFetcher:
         async with trio.open_nursery() as nursery:
             for _ in range(int(self._width.total_tokens)):
                 nursery.start_soon(worker)
+
+
+def _is_no_room(wrong: Exception) -> bool:
+    return isinstance(wrong, OSError) and wrong.errno in (errno.ENOSPC, errno.EDQUOT)

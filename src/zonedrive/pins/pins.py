@@ -13,7 +13,7 @@ from collections.abc import Container
 import msgspec
 import trio
 
-from zonedrive.errors import ZonedriveError
+from zonedrive.errors import StoreError, ZonedriveError
 from zonedrive.observers import Observers
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.local_state import LocalState
@@ -29,7 +29,7 @@ class Pins:
         self._roots: set[int] = set()
         self._entries = self._store.entries()
         self._parents_of_files: set[int] = set()  # folders of pinned files
-        self._missing: list[Pin] = []  # pins whose entries were missing at the last update
+        self._missing: list[Pin] = []  # pins without an entry in the tree, at the last update
         self.added = trio.Event()
         """Event that is set, and replaced by a new one, after a pin was added."""
         self.changes: Observers[[]] = Observers()
@@ -41,9 +41,16 @@ class Pins:
         state.inodes.replaced.add(self._note_successor)
 
     def __contains__(self, ino: object) -> bool:
-        """Return True if the inode with this number, or a folder above it, is pinned."""
+        """Return True if the inode with this number, or a folder above it, is pinned.
+
+        If that cannot be read because a row is damaged, also return True, so that the cache keeps
+        the content.
+        """
         any_pin = bool(self._roots or self._entries)
-        return any_pin and isinstance(ino, int) and self.root_of(ino) is not None
+        try:
+            return any_pin and isinstance(ino, int) and self.root_of(ino) is not None
+        except (OSError, StoreError, msgspec.MsgspecError):
+            return True
 
     def __bool__(self) -> bool:
         """Return True if there are pins."""
@@ -73,8 +80,9 @@ class Pins:
 
         Return True if the pins then refer to an additional inode.
         """
+        is_here = self._state.inodes.is_here
         found = map(self._inode_of, self._missing)
-        if not any(map(self._state.inodes.is_here, found)):
+        if not any(is_here(inode) and inode.ino not in self._roots for inode in found):
             return False
         before = self._roots
         self.update_inodes()
@@ -83,8 +91,9 @@ class Pins:
     def missing(self) -> list[Pin]:
         """Return the pins whose entries are not in the local tree.
 
-        The entries may have been moved on the service. Pins whose entries were removed locally are
-        left out.
+        The entries may have been moved on the service. That includes a pin whose inode is kept at
+        the former place for local changes, and has no entry. Pins whose entries were removed
+        locally are left out.
         """
         self.update_inodes()
         known = self._state.inodes.by_remote
@@ -155,6 +164,16 @@ class Pins:
             remedy="unpin that",
         )
 
+    def forget_former(self, pin: Pin) -> None:
+        """Remove a missing pin whose entry the service does not have, if its inode has another pin.
+
+        Such a pin would otherwise stay for ever, because no path shows it. Other missing pins are
+        kept, see `update_inodes`.
+        """
+        if pin.ino < 0 and pin in self._store.all():
+            self._store.drop([pin.ino])
+            self.update_inodes()
+
     def _inode_of(self, pin: Pin) -> Inode | None:
         """Return the current inode of a pin's entry, or None if the entry is missing.
 
@@ -205,15 +224,22 @@ class Pins:
     def update_inodes(self) -> None:
         """Update the inode of each pin, because entries may have been replaced or removed.
 
-        A pin whose entry is missing is kept, because the entry may be restored on the service. A
-        pin is removed if its entry never was on the service (the pin has no remote id) and its
-        inode does not exist any more.
+        A pin whose entry is missing is kept, because the entry may be restored on the service. If
+        a pinned folder was created again, the new entry is pinned too, and the former entry counts
+        as missing, because it may have been moved on the service. A pin is removed if its entry
+        never was on the service (the pin has no remote id) and its inode does not exist any more.
         """
         inodes, here, missing = self._state.inodes, dict[int, Pin](), dict[int, Pin]()
+        unbound: list[Pin] = []  # pins of inodes that the service no longer has at their places
         for pin in self._store.all():
             inode = self._inode_of(pin)
             if inodes.is_here(inode):
-                here[inode.ino] = Pin(inode.ino, inode.zone, inode.remote_id or pin.remote_id)
+                found = Pin(inode.ino, inode.zone, inode.remote_id or pin.remote_id)
+                here[inode.ino] = found
+                if found.remote_id and inode.remote_id is None:
+                    unbound.append(found)
+                elif inode.is_folder and pin.remote_id not in (None, inode.remote_id):
+                    missing[pin.ino] = pin
             elif inode is not None or pin.remote_id is not None:
                 missing[pin.ino] = pin
         for ino in here.keys() & missing.keys():
@@ -221,7 +247,7 @@ class Pins:
             missing[free] = msgspec.structs.replace(missing.pop(ino), ino=free)
         with contextlib.suppress(OSError):  # such as a full disk; a later call tries again
             self._store.replace_all(here | missing)
-        self._roots, self._missing = set(here), [*missing.values()]
+        self._roots, self._missing = set(here), [*missing.values(), *unbound]
         self._entries = self._store.entries()
         self._parents_of_files = {
             inode.parent for inode in inodes.get_all(self._roots) if not inode.is_folder

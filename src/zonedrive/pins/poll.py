@@ -31,6 +31,7 @@ from zonedrive.errors import Unavailable, Unreachable
 from zonedrive.pins.pins import Pins
 from zonedrive.remote.service import Service
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.pin_table import Pin
 from zonedrive.sync.directory_cache import DirectoryCache
 
 log = logging.getLogger(__name__)
@@ -142,12 +143,14 @@ class PinPoller:
             if pin not in self._pins.missing():
                 continue  # its folder was listed for another pin
             self._sought = pin.ino
-            await self._attempt(
-                partial(self._folders.find, pin.zone, pin.remote_id or "", asked_ns)
-            )
+            await self._attempt(partial(self._look_for, pin, asked_ns))
             if not await self._pause_between_listings(1):
                 return False
         return True
+
+    async def _look_for(self, pin: Pin, asked_ns: int) -> None:
+        if not await self._folders.find(pin.zone, pin.remote_id or "", asked_ns):
+            self._pins.forget_former(pin)
 
     async def _list(self, inos: list[int], asked_ns: int) -> bool:
         """List the folders `inos` concurrently, then pause for PACE_S seconds per folder.

@@ -16,6 +16,7 @@ from zonedrive.pins.poll import PASS_S, TROUBLE
 from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.local_operations import rename
 from zonedrive.state.pin_table import Pin, PinStore
+from zonedrive.state.remote_binding import unbind_folder
 
 
 async def test_pinned_folders_are_looked_at_gently(
@@ -222,12 +223,45 @@ async def test_a_file_that_did_not_fit_is_fetched_later(
         assert len(office.shelf.complete_now) == 1
 
 
+async def test_files_that_leave_no_room_for_each_other_are_fetched_one_after_the_other(
+    office: Office,
+) -> None:
+    """Concurrent downloads fill the cache and all fail; then as many files as fit are fetched."""
+    for name in "abc":
+        office.file(name)
+    office.pins.add(office.zone)
+    office.shelf.errors = [OSError(errno.ENOSPC, "full")] * 3
+    office.shelf.free = 5 * 2  # each file has 5 bytes
+    tally = PinProgress()
+    await office.pin_fetcher.fetch(office.zone, tally)
+    assert (tally.here, tally.here_bytes, len(office.shelf.complete_now)) == (2, 10, 2)
+    assert [each.error for each in tally.failed] == [NO_ROOM]
+
+
+async def test_a_file_without_room_after_a_failure_of_the_service_has_the_newer_reason(
+    office: Office,
+) -> None:
+    """The file fails because of the service first, and then finds no room."""
+    inode = office.file("a")
+    office.pins.add(inode)
+    office.shelf.errors = [Unavailable("busy"), OSError(errno.ENOSPC, "full")]
+    office.shelf.free = 4  # the file has 5 bytes
+    await office.pin_fetcher.fetch(inode, PinProgress())
+    assert [one.error for one in (await office.pin_fetcher.count(inode, 9)).failed] == ["busy"]
+    tally = PinProgress()
+    await office.pin_fetcher.fetch(inode, tally)
+    assert [one.error for one in tally.failed] == [NO_ROOM]
+    assert [one.error for one in (await office.pin_fetcher.count(inode, 9)).failed] == [NO_ROOM]
+
+
 async def test_a_pin_while_the_free_space_is_computed(office: Office) -> None:
     """A command that changes the pins meanwhile does not end the pass, and the file is fetched."""
     inode, other = office.file("a"), office.file("b")
     office.pins.add(inode)
     office.shelf.errors = [OSError(errno.ENOSPC, "full")]
+    office.shelf.free = 4
     await office.pin_fetcher.fetch(inode, PinProgress())
+    office.shelf.free, office.shelf.looks = 5, 0
     office.shelf.looked = trio.Event()
     tally = PinProgress()
     async with trio.open_nursery() as nursery:
@@ -265,7 +299,10 @@ async def test_the_free_space_is_computed_once_for_many_files(office: Office) ->
     inodes = [office.file(f"{number}") for number in range(9)]
     office.pins.add(office.zone)
     office.shelf.errors = [OSError(errno.ENOSPC, "full")] * len(inodes)
+    office.shelf.free = 4
     await office.pin_fetcher.fetch(office.zone, PinProgress())
+    assert office.shelf.looks == 1
+    office.shelf.looks = 0
     office.shelf.free = 5 * 7 + 4  # each file has 5 bytes
     tally = PinProgress()
     await office.pin_fetcher.fetch(office.zone, tally)
@@ -513,3 +550,60 @@ def test_only_missing_pins_are_looked_up_after_a_listing(office: Office) -> None
     assert office.pins.find_returned()
     assert returned.ino in office.pins
     assert [pin.remote_id for pin in office.pins.missing()] == ["0"]
+
+
+def test_the_entry_of_a_pinned_folder_that_is_kept_for_local_changes_is_missing(
+    office: Office,
+) -> None:
+    """The service may have moved the entry; the pin goes with it once it is found."""
+    folder = office.folder("plans")
+    entry_id = folder.entry_id
+    office.pins.add(folder)
+    with office.state.transaction():
+        unbind_folder(office.state, folder)
+    assert [pin.remote_id for pin in office.pins.missing()] == [entry_id]
+    assert folder.ino in office.pins
+    assert not office.pins.find_returned()
+    moved = office.folder("moved")
+    with office.state.transaction():
+        office.state.inodes.update(moved, remote_id=entry_id)
+    assert office.pins.find_returned()
+    assert [each.ino for each in office.pins.roots()] == [moved.ino]
+    assert office.pins.missing() == []
+
+
+def test_a_pinned_folder_that_is_created_again_and_its_former_entry_are_both_pinned(
+    office: Office,
+) -> None:
+    """The service may have moved the former entry."""
+    folder = office.folder("plans")
+    entry_id = folder.entry_id
+    office.pins.add(folder)
+    with office.state.transaction():
+        unbind_folder(office.state, folder)
+        office.state.inodes.update(folder, remote_id="again")
+    (former,) = office.pins.missing()
+    assert former.remote_id == entry_id
+    assert [each.ino for each in office.pins.roots()] == [folder.ino]
+    moved = office.folder("moved")
+    with office.state.transaction():
+        office.state.inodes.update(moved, remote_id=entry_id)
+    assert office.pins.find_returned()
+    assert {each.ino for each in office.pins.roots()} == {moved.ino, folder.ino}
+    assert office.pins.missing() == []
+    office.pins.forget_former(former)
+    assert {each.ino for each in office.pins.roots()} == {moved.ino, folder.ino}
+
+
+def test_only_the_pin_of_a_former_entry_is_removed_with_the_entry(office: Office) -> None:
+    """The pin of an entry without a successor is kept, because the entry may be restored."""
+    folder, file = office.folder("plans"), office.file("a")
+    office.pins.add(folder, file)
+    with office.state.transaction():
+        unbind_folder(office.state, folder)
+        office.state.inodes.update(folder, remote_id="again")
+        office.state.inodes.unlink(file)
+    for pin in office.pins.missing():
+        office.pins.forget_former(pin)
+    assert [pin.remote_id for pin in office.pins.missing()] == ["a"]
+    assert [each.ino for each in office.pins.roots()] == [folder.ino]

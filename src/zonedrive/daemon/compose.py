@@ -94,8 +94,13 @@ def build(
         auth.find()  # while the keyring is open: it may be locked later
     before_recovery()
     state = open_state(paths, settings, service, encryption, account.user_id or account.username)
-    files = FileSystem(state, service, account.title)
-    data_key = DataKey(paths, master)
+    with contextlib.ExitStack() as stack:
+        stack.callback(state.database.close)  # on an error
+        stack.callback(state.cache.close_index)
+        with noting_damage(paths.database):  # the pins read rows that `open_sound` has not checked
+            files = FileSystem(state, service, account.title)
+        data_key = DataKey(paths, master)
+        stack.pop_all()
     return Parts(account, paths, state, service, files, auth, renewal, data_key)
 
 
@@ -119,7 +124,7 @@ def open_state(
         database = open_sound(paths.database, SCHEMAS, whole(box), used, ONLY_HERE)
     except WrongKey as wrong:
         raise unreadable(paths, settings) from wrong
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, noting_damage(paths.database):
         stack.callback(database.close)  # on an error: the log's marker must go with the log
         try:
             inodes = Inodes.open(database, box)
@@ -141,6 +146,7 @@ def open_state(
             connections=settings.transfers,
             supervisor=supervisor,
         ).start()
+        stack.callback(cache.close_index)
         state = LocalState(
             database=database,
             inodes=inodes,
@@ -155,7 +161,6 @@ def open_state(
             supervisor=supervisor,
             pause=PauseSwitch(paths.pause),
         )
-        with noting_damage(paths.database):
-            recover(state)
+        recover(state)
         stack.pop_all()
     return state

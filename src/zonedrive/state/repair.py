@@ -19,8 +19,10 @@ INVARIANT: while the marker file exists, no data is deleted to which a lost row 
 """
 
 import contextlib
+import functools
 import logging
 import os
+import re
 import shutil
 import sqlite3
 import time
@@ -47,11 +49,18 @@ log = logging.getLogger(__name__)
 
 PROBES = 20_000  # failed reads of row ranges after which the rest of a table is skipped
 _SUFFIXES = ("", "-wal", "-shm")
+_ASIDE = r"\.damaged-[0-9-]+"  # after the name of the database: a file that was set aside
+MISSING = "missing"
+"""Name in the marker file if rows were lost, but no damaged file was set aside."""
+LIMIT = 1 << 40
+"""Number that is greater than any inode number: a row or a counter that has it is damaged."""
 _LAST_INO = (  # without a damaged value
-    "SELECT max(seq) FROM sqlite_sequence WHERE typeof(seq) = 'integer' AND seq < 1 << 40"
+    f"SELECT max(seq) FROM sqlite_sequence WHERE typeof(seq) = 'integer' AND seq < {LIMIT}"  # noqa: S608 - a number
 )
 
 REPAIR = "run 'zonedrive mount DIR', which repairs it; what waits is kept"
+
+_PARTS = "SELECT type, name FROM sqlite_schema"
 
 SMALL = 24 << 20  # bytes of a database that is checked completely, in a few tenths of a second
 
@@ -84,7 +93,7 @@ def open_sound(
     """
     if not pending(path) and (lack := loss(path, is_used=bool(used))):
         log.error("%s has lost rows: %s", path, lack)
-        write_private(_mark(path), b"missing")
+        write_private(_mark(path), MISSING.encode())
     _finish(path)
     try:
         database = Database.open(path, migrations, marks_log=True)
@@ -138,8 +147,12 @@ def pending(path: Path) -> bool:
 
 
 def damaged_name(path: Path) -> str:
-    """Return the name of the damaged file that was set aside. Call while `pending` is True."""
-    return _mark(path).read_text("utf-8").strip()
+    """Return the name of the damaged file that was set aside. Call while `pending` is True.
+
+    Return MISSING if no file was set aside, or if the marker file with the name is damaged, too.
+    """
+    name = _mark(path).read_text("utf-8", "replace").strip()
+    return name if re.fullmatch(re.escape(path.name) + _ASIDE, name, re.ASCII) else MISSING
 
 
 def done(path: Path) -> None:
@@ -185,6 +198,16 @@ def noting_damage(path: Path) -> Iterator[None]:
             raise
         _note_fault(path, str(wrong))
         raise StoreError(f"{path} is damaged", remedy=REPAIR) from wrong
+
+
+def note_row(database: Database, why: str) -> None:
+    """Record a damaged row that a running daemon has read, so that the next start repairs it.
+
+    Do nothing if a fault is recorded already, or if the database is only read.
+    """
+    if not (database.is_read_only or has_fault(database.path)):
+        with contextlib.suppress(OSError):  # such as a full disk; the next read tries again
+            _note_fault(database.path, why)
 
 
 def _note_fault(path: Path, why: str) -> None:
@@ -237,7 +260,36 @@ def _fault(database: Database, accept: Accept, only_here: Conditions | None) -> 
             f"{database.path} cannot be read with the key of this account",
             remedy="was the setting 'encrypt' changed, or the keyring emptied?",
         )
-    return f"{bad} rows fail their check" if bad else ""
+    if bad:
+        return f"{bad} rows fail their check"
+    return "the last inode number is damaged" if _has_wrong_counter(database) else ""
+
+
+def _has_wrong_counter(database: Database) -> bool:
+    """Return True if a new inode could get the number of an existing inode, or an invalid number.
+
+    SQLite changes the counter together with the rows, so they differ only if the file is damaged.
+    """
+    last = database.execute(_LAST_INO + " AND name = 'inodes'").fetchone()[0] or 0
+    number = database.execute("SELECT count(*) FROM sqlite_sequence WHERE name = 'inodes'")
+    highest = database.execute("SELECT max(ino) FROM inodes").fetchone()[0] or 0
+    return bool(last < highest or (number.fetchone()[0] and not last))
+
+
+@functools.cache
+def _schema(
+    migrations: tuple[Migration, ...],
+) -> tuple[frozenset[tuple[str, str]], dict[str, list[str]]]:
+    """Return the schema that the migrations create.
+
+    The result has the type and name of each part, and the columns of each table.
+    """
+    with contextlib.closing(sqlite3.connect(":memory:")) as fresh:
+        for migrate in migrations:
+            migrate(fresh)
+        tables = (*_tables(fresh.execute), "sqlite_sequence")
+        columns = {table: _columns(fresh.execute, table) for table in tables}
+        return frozenset(fresh.execute(_PARTS)), columns
 
 
 def _damaged_schema(database: Database, migrations: Sequence[Migration]) -> str:
@@ -247,25 +299,21 @@ def _damaged_schema(database: Database, migrations: Sequence[Migration]) -> str:
     only when it compiles such a statement. Raises sqlite3.DatabaseError or StoreError if the schema
     cannot be read or a statement cannot be compiled.
     """
-    parts = "SELECT type, name FROM sqlite_schema"
-    with contextlib.closing(sqlite3.connect(":memory:")) as fresh:
-        for migrate in migrations:
-            migrate(fresh)
-        for kind, name in {*fresh.execute(parts)} - {*database.execute(parts)}:
-            return f"the schema lacks the {kind} {name}"
-        tables = _tables(fresh.execute)
-        for table in (*tables, "sqlite_sequence"):
-            columns = _columns(fresh.execute, table)
-            if lost := set(columns) - {*_columns(database.execute, table)}:
-                return f"the schema lacks {min(lost)} of {table}"
-        for table in tables:
-            columns = _columns(fresh.execute, table)
-            for change in (
-                f"INSERT INTO {table} DEFAULT VALUES",
-                f"UPDATE {table} SET {', '.join(f'{each} = {each}' for each in columns)}",  # noqa: S608
-                f"DELETE FROM {table}",  # noqa: S608
-            ):
-                database.execute(f"EXPLAIN {change}").close()
+    parts, columns_of = _schema(tuple(migrations))
+    for kind, name in sorted(parts - {*database.execute(_PARTS)}):
+        return f"the schema lacks the {kind} {name}"
+    for table, columns in columns_of.items():
+        if lost := set(columns) - {*_columns(database.execute, table)}:
+            return f"the schema lacks {min(lost)} of {table}"
+    for table, columns in columns_of.items():
+        if table == "sqlite_sequence":  # only SQLite changes it
+            continue
+        for change in (
+            f"INSERT INTO {table} DEFAULT VALUES",
+            f"UPDATE {table} SET {', '.join(f'{each} = {each}' for each in columns)}",  # noqa: S608
+            f"DELETE FROM {table}",  # noqa: S608
+        ):
+            database.execute(f"EXPLAIN {change}").close()
     return ""
 
 
@@ -287,6 +335,7 @@ def _tables(execute: Callable[[str], sqlite3.Cursor]) -> list[str]:
 def _salvage(
     path: Path, migrations: Sequence[Migration], accept: Accept, used: int, why: str
 ) -> Database:
+    # The form of the name is _ASIDE.
     name = f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}-{time.time_ns() % 1000:03}"
     for suffix in _SUFFIXES:
         sibling(_new(path), suffix).unlink(missing_ok=True)
@@ -334,19 +383,40 @@ def _fill(new: Database, path: Path, accept: Accept, used: int) -> int:
             shutil.copyfile(source, sibling(copy, suffix))
     taken, highest = 0, used
     try:
+        _restore_schema(copy, new)
         with contextlib.closing(sqlite3.connect(copy)) as old, new.transaction():
             old.execute("PRAGMA writable_schema = ON")  # a damaged index does not hide the tables
             for table in _tables(new.execute):
                 columns = _columns(new.execute, table)
                 for row in _rows(old, table):
-                    if accept(table, row) and _take(new, table, columns, row):
+                    if not accept(table, row) or (ino := cast(int, row.get("ino", 0))) >= LIMIT:
+                        continue
+                    if _take(new, table, columns, row):
                         taken += 1
-                        highest = max(highest, cast(int, row.get("ino", 0)))
+                        highest = max(highest, ino)
             _use_up(new, old.execute, highest)
     finally:
         for suffix in _SUFFIXES:
             sibling(copy, suffix).unlink(missing_ok=True)
     return taken
+
+
+def _restore_schema(copy: Path, new: Database) -> None:
+    """Replace the definitions of the tables in `copy`, if both databases have the same schema.
+
+    A definition with a damaged character may have other columns, which hold values of the next
+    ones.
+    """
+    execute = new.execute
+    with (
+        contextlib.suppress(sqlite3.DatabaseError),
+        contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as old,
+    ):
+        old.execute("PRAGMA writable_schema = ON")
+        version = "PRAGMA user_version"
+        if old.execute(version).fetchone() == execute(version).fetchone():
+            for row in execute("SELECT sql, name FROM sqlite_schema WHERE type = 'table'"):
+                old.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", row)
 
 
 def _columns(execute: Callable[[str], sqlite3.Cursor], table: str) -> list[str]:
@@ -369,8 +439,9 @@ def _take(new: Database, table: str, columns: list[str], row: Mapping[str, objec
 def _use_up(new: Database, old: Callable[[str], sqlite3.Cursor], highest: int) -> None:
     """Prevent the reuse of inode numbers up to `highest` and of those used in `old`.
 
-    `old` executes a statement in the old database.
+    `old` executes a statement in the old database. Damaged numbers are ignored.
     """
+    highest = highest if highest < LIMIT else 0
     with contextlib.suppress(sqlite3.DatabaseError):
         highest = max(highest, *(seq or 0 for (seq,) in old(_LAST_INO)))
     new.execute("DELETE FROM sqlite_sequence WHERE name = 'inodes'")

@@ -1,10 +1,14 @@
 """Stores of a daemon, opened and recovered."""
 
 import os
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
+import trio
 
 from tests.crash import damage
 from tests.unit.logon.test_bearer_auth import PickyService, ask
@@ -20,7 +24,7 @@ from zonedrive.logon.renewal import Outcome, RenewalRequest
 from zonedrive.logon.secrets import KeyringLocked, open_store
 from zonedrive.paths import AccountPaths
 from zonedrive.state import repair
-from zonedrive.state.inode import ROOT, Kind
+from zonedrive.state.inode import ROOT, Inode, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.repair import REPAIR
 
@@ -142,3 +146,78 @@ def test_damage_that_a_recovery_meets_is_repaired_by_the_next_mount(
     assert not repair.has_fault(paths.database)
     state.cache._index.close()
     state.database.close()
+
+
+def keep_files(account: Account, settings: Settings, pinned: slice) -> list[Inode]:
+    """Store a large tree whose files are cached, pin some of them, and return all files."""
+    paths = AccountPaths("default")
+    save_bearer(open_store(paths), Bearer("good", "token"))
+    parts = build(account, settings, paths)
+    state = parts.state
+    with state.transaction():
+        zone = state.inodes.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
+        files = [
+            state.inodes.add(zone.ino, f"{number}", Kind.FILE, zone="z", remote_id=f"{number}")
+            for number in range(400)
+        ]
+    parts.files.pins.add(*files[pinned])
+    for each in files:
+        state.cache.put(each.ino, "1", bytes(100))
+    close(parts)
+    return files
+
+
+def damage_database(path: Path, what: str, ino: int) -> None:
+    """Damage the row of an inode that a listing would restore, or the page with that row."""
+    damage.flatten(path)
+    if what == "row":
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE inodes SET kind = 77 WHERE ino = ?", (ino,))
+    else:
+        pages = damage.pages_of(path, "inodes")
+        damage.overwrite(path, *pages[len(pages) // 2])
+
+
+@pytest.mark.parametrize("what", ["page", "row"])
+def test_damage_that_the_pins_meet_is_repaired_by_the_next_mount(
+    account: Account, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The start of a large database reads more than `open_sound` has checked.
+
+    A start that fails leaves the cache to the next one.
+    """
+    monkeypatch.setattr(repair, "SMALL", 0)
+    paths, settings = AccountPaths("default"), Settings(encrypt=False)
+    files = keep_files(account, settings, slice(100, 300))
+    damage_database(paths.database, what, files[200].ino)
+    with pytest.raises(StoreError, match="is damaged") as refused:
+        build(account, settings, paths)
+    assert refused.value.remedy == REPAIR
+    parts = build(account, settings, paths)
+    assert len(parts.files.pins.roots()) > 100
+    assert not repair.has_fault(paths.database)
+    assert parts.state.cache._index.is_open
+    close(parts)
+
+
+@pytest.mark.parametrize("what", ["page", "row"])
+def test_a_daemon_evicts_content_although_the_tree_is_damaged(
+    account: Account, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Content is kept if a damaged row hides whether it is pinned; other content is evicted."""
+    monkeypatch.setattr(repair, "SMALL", 0)
+    paths, settings = AccountPaths("default"), Settings(encrypt=False)
+    files = keep_files(account, settings, slice(1))
+    damage_database(paths.database, what, files[200].ino)
+    parts = build(account, msgspec.structs.replace(settings, cache_size=1), paths)
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(parts.files.run)
+            nursery.cancel_scope.cancel()
+
+    trio.run(run)
+    left = set(parts.state.cache.inos())
+    assert {files[0].ino} < left
+    assert len(left) < len(files) / 2
+    close(parts)

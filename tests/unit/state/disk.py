@@ -36,6 +36,8 @@ class Disk:
 
     def start(self) -> LocalState:
         """Open the state as a daemon does, without a service, which recovery does not need."""
+        for former in self._caches:
+            former._index._unlock_folder()  # as the kernel does for a killed daemon
         database = Database.open(self.path / "tree.db", SCHEMAS)
         state = LocalState(
             database=database,

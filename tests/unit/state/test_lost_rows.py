@@ -74,6 +74,17 @@ def of_nothing(state: LocalState, zone: int) -> tuple[int, int]:
     return 900, store(state, 900, b"content")
 
 
+@pytest.mark.parametrize("text", [b"", b"\xff\xfe", b"../a/b", b"a" * 5000])
+def test_a_damaged_mark_does_not_keep_the_daemon_from_starting(disk: Disk, text: bytes) -> None:
+    """The mark only names the damaged file; the bytes are found as if it were intact."""
+    state = disk.start()
+    salvaged(state).write_bytes(text)
+    which = 900, store(state, 900, b"content")
+    state = disk.recovered()
+    assert shown(state) == {f"{which[0]}-{which[1]}": b"content"}
+    assert not repair.pending(state.database.path)
+
+
 @pytest.mark.parametrize("lost", [of_an_inode, of_a_folder, of_a_request, of_nothing])
 def test_bytes_without_a_name_are_shown_once(
     disk: Disk, lost: Callable[[LocalState, int], tuple[int, int]]

@@ -17,7 +17,7 @@ import pytest
 from tests.crash import damage
 from zonedrive.cipher import Box, Clear, Sealed, new_key
 from zonedrive.db import Connection, Database
-from zonedrive.errors import StoreError
+from zonedrive.errors import Damaged, StoreError
 from zonedrive.state import intents, repair
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.inodes import Inodes
@@ -89,6 +89,84 @@ def test_rows_with_local_bytes_are_checked_before_the_mount(path: Path, box: Box
     database.close()
 
 
+@pytest.mark.parametrize("size", ["large", "small"])
+@pytest.mark.parametrize("last", [2, 0, -1, 1 << 62, 3.5, "x", None])
+def test_a_new_file_never_gets_the_number_of_an_existing_one(
+    path: Path, box: Box, monkeypatch: pytest.MonkeyPatch, last: object, size: str
+) -> None:
+    """The number of the last inode is damaged; a new row would replace a file with local bytes."""
+    if size == "small":
+        monkeypatch.setattr(repair, "SMALL", 1 << 30)
+    inos = filled(path, box)
+    damage.flatten(path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE sqlite_sequence SET seq = ?", (last,))
+    database = opened(path, box)
+    tree = Inodes.open(database, box)
+    with tree.transaction():
+        new = tree.add(2, "new", Kind.FILE, zone="z")
+    assert max(inos.values()) < new.ino < 1 << 40
+    assert dict(tree.children(2)) == {**inos, "new": new.ino}
+    database.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        f"INSERT INTO pins (ino, zone) VALUES ({1 << 41}, '')",
+        f"UPDATE inodes SET ino = {1 << 41} WHERE ino = 3",
+    ],
+)
+def test_a_damaged_number_of_a_row_is_not_used_as_that_of_the_last_inode(
+    path: Path, change: str
+) -> None:
+    """Else each start would repair the database again."""
+    inos = filled(path, Clear())
+    spoil(path, inos["ours"])
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(change)
+    for _ in range(3):
+        database = opened(path, Clear())
+        tree = Inodes.open(database, Clear())
+        with tree.transaction():
+            new = tree.add(2, f"new{len(tree.children(2))}", Kind.FILE, zone="z")
+        assert max(inos.values()) < new.ino < 1 << 40
+        database.close()
+    assert len([*path.parent.glob("*.damaged-*")]) == 1
+
+
+@pytest.mark.parametrize("change", ["kind = 77", "zone = x'7a'", "sealed = 7"])
+def test_a_row_with_a_value_of_another_type_is_reported_as_damaged(path: Path, change: str) -> None:
+    """The error causes a repair, also without encryption."""
+    inos = filled(path, Clear())
+    spoil(path, inos["ours"], change)
+    database = Database.open(path, SCHEMAS)
+    with pytest.raises(Damaged, match="row of inode"):
+        Inodes.open(database, Clear()).find(inos["ours"])
+    database.close()
+
+
+@pytest.mark.parametrize("change", ["kind = 77", "zone = x'7a'"])
+def test_a_damaged_copy_that_cannot_be_read_is_repaired_at_the_next_start(
+    path: Path, box: Box, change: str
+) -> None:
+    """No listing can restore it, and the check of the structure does not find it."""
+    inos = filled(path, box)
+    spoil(path, inos["0500"], change)
+    with closing(Database.read(path, SCHEMAS)) as database, pytest.raises(Damaged):
+        Inodes(database, box).find(inos["0500"])
+    assert not repair.has_fault(path)
+    database = opened(path, box)
+    with pytest.raises(Damaged):
+        Inodes.open(database, box).find(inos["0500"])
+    assert repair.has_fault(path)
+    database.close()
+    database = opened(path, box)
+    assert repair.pending(path)
+    assert set(Inodes.open(database, box).children(2)) == set(inos) - {"0500"}
+    database.close()
+
+
 def test_damage_found_in_the_background_is_repaired_at_the_next_start(path: Path, box: Box) -> None:
     """A background check finds damage of the structure; the daemon reports it and continues."""
     inos = filled(path, box)
@@ -132,6 +210,14 @@ def rename_a_column(path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b" at_ns INTEGER", b" at_nt INTEGER"))
 
 
+def drop_a_column(path: Path) -> None:
+    """Damage the line break in front of a column, so that the column belongs to a comment."""
+    data = path.read_bytes()
+    line = re.search(rb"\n +mark INTEGER", data)
+    assert line is not None
+    path.write_bytes(data.replace(line[0], line[0].replace(b"\n", b"*")))
+
+
 def garble_an_index(path: Path) -> None:
     """Damage the definition of an index, so that SQLite rejects the whole schema."""
     data = path.read_bytes()
@@ -154,8 +240,8 @@ def rename_a_trigger(path: Path) -> None:
 @pytest.mark.parametrize(
     "spoiled",
     [
-        exchange_indexes, garble_a_column, rename_a_column, garble_an_index, garble_a_trigger,
-        rename_a_trigger,
+        exchange_indexes, garble_a_column, rename_a_column, drop_a_column, garble_an_index,
+        garble_a_trigger, rename_a_trigger,
     ],
 )  # fmt: skip
 def test_damage_of_an_index_or_of_the_schema_is_repaired(

@@ -25,7 +25,7 @@ TEXTS = 4  # most positional arguments that are texts
 TERMINAL = re.compile(
     r"/(sandbox/|failpoint|fuse/options|doctor/profile_check|remote/(client|clients|directory)\.py"
     r"|remote/profiles/load|cli/(browser|credentials|doctor|logon|organization|sandbox|text_output"
-    r"|tokens|zone_log)\.py)"
+    r"|tokens)\.py)"
 )
 
 

@@ -120,6 +120,7 @@ def test_a_refused_change_of_a_group(
         (["create", "g", "--member", f"{BOB}=Access", "--member", f"{BOB}=None"], "twice"),
         (["create", ""], "empty"),
         (["update", "g", "--absolute"], "--member"),
+        (["update", "g", "--absolute", "--member", "a=None"], "would be empty"),
         (["member", "g", BOB, "Boss"], "Boss"),
         (["delete"], "GROUP"),
         (["list"], "list"),

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ class Office:
     def __init__(self, machine: Machine, service: Deployment) -> None:
         """Write the settings of an organization with this service."""
         self.machine = machine
+        self._service = service
         self._program = machine.folder / "zonedrive"
         starter.write_stand_in(self._program)
         self.etc = machine.folder / "etc"
@@ -43,10 +45,18 @@ class Office:
         )
         self.file.write_text(self.default + self.policy)
 
+    @cached_property
+    def zone(self) -> str:
+        """Return the name of a zone that no other test uses."""
+        return self._service.fresh_zone()
+
     def run(self, script: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        """Run a shell script with the password as its input; `$zd` is the command."""
+        """Run a shell script with the password as its input; `$zd` is the command, `$zone` a zone
+        of this test."""
         # An overlay, because /etc/zonedrive does not exist on this machine.
         inside = f"{OVERLAY} && zd=$1 && shift && set -u && "
+        if "$zone" in script:
+            inside += f"zone='{self.zone}' && "
         words = [str(self.etc), str(self._program), *arguments]
         return subprocess.run(
             ["unshare", "--mount", "sh", "-c", inside + script, *words],
@@ -112,14 +122,14 @@ def test_an_unreadable_file_forbids_a_logon_and_makes_mounts_read_only(office: O
         "$zd" mount "$1" -o encrypt=false || exit 7
         "$zd" doctor
         ls "$1"
-        touch "$1/Zone 01/new.txt" && exit 6
+        touch "$1/$zone/new.txt" && exit 6
         "$zd" unmount "$1" || exit 5
         good=$(grep -v '^\[policy$' "$0/zonedrive/config.toml")
         echo "$good" >"$0/zonedrive/config.toml"
         "$zd" mount "$1" -o encrypt=false || exit 4
-        touch "$1/Zone 01/new.txt" "$1/Zone 01/mail.pst" || exit 3
+        touch "$1/$zone/new.txt" "$1/$zone/mail.pst" || exit 3
         "$zd" sync || exit 2
-        getfattr --only-values -n user.zonedrive.state "$1/Zone 01/mail.pst"
+        getfattr --only-values -n user.zonedrive.state "$1/$zone/mail.pst"
         "$zd" unmount "$1"
     """
     ended = office.run(script, str(zones), USER[1])
@@ -187,7 +197,7 @@ def test_a_home_that_cannot_be_written(office: Office) -> None:
         install -d -m 1777 "$1/state" "$1/cache"
         "$zd" logon --username "$2" --password-stdin || exit 6
         "$zd" mount "$1/Zones" || exit 5
-        echo text >"$1/Zones/Zone 01/new.txt" && "$zd" sync || exit 4
+        echo text >"$1/Zones/$zone/new.txt" && "$zd" sync || exit 4
         "$zd" doctor
         ls "$1/state/$(id -u)/default/account.json" "$1/cache/$(id -u)/default/content" || exit 3
         "$zd" unmount "$1/Zones" && "$zd" logoff || exit 2
@@ -206,7 +216,7 @@ def test_an_account_from_before_the_policy(office: Office) -> None:
     disk.mkdir(mode=0o1777)
     disk.chmod(0o1777)
     script = """"$zd" logon --username "$2" --password-stdin && "$zd" mount "$1" || exit 9
-        "$zd" pause && echo text >"$1/Zone 01/waits.txt" && "$zd" unmount "$1" || exit 8
+        "$zd" pause && echo text >"$1/$zone/waits.txt" && "$zd" unmount "$1" || exit 8
         echo "state_dir = \\"$3\\"" >>"$0/zonedrive/config.toml"
         said=$("$zd" logon --username "$2" --password-stdin 2>&1 </dev/null) && exit 4
         [ "$said" = "$("$zd" mount "$1" 2>&1)" ] || exit 3
@@ -214,7 +224,7 @@ def test_an_account_from_before_the_policy(office: Office) -> None:
         said=$("$zd" mount "$1" 2>&1) && exit 7
         printf '%s\n' "$said"
         move=${said#*run \\'} && eval "${move%%\\'*}" || exit 6
-        "$zd" mount "$1" && cat "$1/Zone 01/waits.txt" && "$zd" resume && "$zd" sync || exit 5
+        "$zd" mount "$1" && cat "$1/$zone/waits.txt" && "$zd" resume && "$zd" sync || exit 5
         "$zd" unmount "$1"
     """
     ended = office.run(script, str(zones), USER[1], str(disk))
@@ -230,10 +240,10 @@ def test_no_upload_evades_the_policy(office: Office) -> None:
     former = office.policy.replace('local_only = ["*.pst"]\n', "")
     office.file.write_text(office.default + former)
     script = r""""$zd" logon --username "$2" --password-stdin && "$zd" mount "$1" || exit 9
-        cd "$1/Zone 01" && echo first >old.pst && "$zd" sync && "$zd" pause || exit 8
+        cd "$1/$zone" && echo first >old.pst && "$zd" sync && "$zd" pause || exit 8
         echo second >old.pst && echo waits >waits.PST && cd / && "$zd" unmount "$1" || exit 7
         echo 'local_only = ["*.pst"]' >>"$0/zonedrive/config.toml"
-        "$zd" mount "$1" && "$zd" resume && cd "$1/Zone 01" && echo new >New.Pst || exit 6
+        "$zd" mount "$1" && "$zd" resume && cd "$1/$zone" && echo new >New.Pst || exit 6
         printf 'local_only = []\n' >"$XDG_CONFIG_HOME/zonedrive/config.toml"
         "$zd" sync && exit 5
         getfattr --only-values -n user.zonedrive.state New.Pst && echo && "$zd" status
@@ -255,17 +265,17 @@ def test_a_wrong_profile_of_the_organization_prevents_no_mount(office: Office) -
     zones.mkdir(exist_ok=True)
     profile = '"$0/zonedrive/profiles/acme.toml"'
     script = rf""""$zd" logon --username "$2" --password-stdin && "$zd" mount "$1" || exit 9
-        echo text >"$1/Zone 01/removed.txt" && "$zd" sync && "$zd" pause || exit 8
-        rm "$1/Zone 01/removed.txt" && "$zd" unmount "$1" || exit 8
+        echo text >"$1/$zone/removed.txt" && "$zd" sync && "$zd" pause || exit 8
+        rm "$1/$zone/removed.txt" && "$zd" unmount "$1" || exit 8
         cp {profile} "$1.toml" && echo '[nonsense]' >>{profile} || exit 7
         "$zd" mount "$1" && "$zd" resume || exit 7
-        echo text >"$1/Zone 01/new.txt" && rm "$1/Zone 01/big.bin" && exit 6
+        echo text >"$1/$zone/new.txt" && rm "$1/$zone/big.bin" && exit 6
         "$zd" sync && exit 5
         "$zd" status
         "$zd" doctor
         "$zd" unmount "$1"
         cp "$1.toml" {profile} && "$zd" mount "$1" && "$zd" sync || exit 4
-        echo listed && ls "$1/Zone 01"
+        echo listed && ls "$1/$zone"
         "$zd" unmount "$1"
     """
     ended = office.run(script, str(zones), USER[1])
@@ -283,7 +293,7 @@ def test_a_mount_trusts_the_authority_of_the_policy(office: Office) -> None:
         cd "$XDG_STATE_HOME/zonedrive/default" || exit 9
         openssl req -x509 -nodes -keyout /dev/null -subj /CN=x -out ca.pem 2>/dev/null || exit 8
         echo 'ca_file = "ca.pem"' >>"$0/zonedrive/config.toml"
-        "$zd" mount "$1" && ls "$1/Zone 01" && "$zd" unmount "$1" || exit 7
+        "$zd" mount "$1" && ls "$1/$zone" && "$zd" unmount "$1" || exit 7
         : >"$0/zonedrive/ca.pem"
         "$zd" logon --username "$2" --password-stdin && exit 6
         "$zd" mount "$1" && "$zd" doctor
@@ -314,7 +324,7 @@ WAITING = r"""password=$(cat)
             sed "s|^'zonedrive|'$zd'|;s|'$||;s|DIR|'$2'|"
     }
     log_on "$@" && "$zd" mount "$1" -o "settle=3600,$3" || exit 99
-    new="$1/Zone 01/new-$$" && mkdir "$new" && echo text >"$new/waits.txt" || exit 98
+    new="$1/$zone/new-$$" && mkdir "$new" && echo text >"$new/waits.txt" || exit 98
     settings=$0/zonedrive/config.toml && cp "$settings" "$0/former.toml"
 """
 """Script that leaves pending changes behind, before a policy appears in config.toml."""

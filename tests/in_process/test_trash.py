@@ -59,6 +59,24 @@ def test_a_permanent_deletion_counts_what_was_deleted_before_the_folder(desk: Mo
     assert left(desk) == ["notes.txt", "stays.txt"]
 
 
+def test_a_slash_at_the_end_of_a_name_means_a_folder(desk: Mounted) -> None:
+    """`zonedrive trash` shows the name of a folder with a slash, and a shell completes it so."""
+    place = f"{desk.root.name}/notes.txt/"
+    with pytest.raises(NotFound, match=r"'notes\.txt/' is not in the trash"):
+        delete(desk, "notes.txt")
+        ask(desk, "restore", "notes.txt/")
+    desk.zone.make_folder("notes.txt")
+    for wanted in ("notes.txt/", place, "notes.txt//"):
+        delete(desk, "notes.txt")
+        with pytest.raises(ZonedriveError, match=r"2 entries called 'notes\.txt'"):
+            ask(desk, "trash", "notes.txt")
+        (restored,) = ask(desk, "restore", wanted)["restored"]
+        assert f"{restored['path']}/" == place
+        assert left(desk) == ["notes.txt"]
+    with pytest.raises(NotFound, match="'/' is not in the trash"):
+        ask(desk, "restore", "/")
+
+
 def test_entries_inside_a_folder_are_deleted_permanently_before_it(desk: Mounted) -> None:
     """The order of the names does not matter."""
     paths = ("docs/2026/q1.csv", "docs/2026", "docs/report.md", "docs")

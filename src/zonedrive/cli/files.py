@@ -168,9 +168,14 @@ def require_replaceable(path: str, *, is_copied: bool = False) -> None:
 
 
 def _version(found: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
-    for one in found:
-        if wanted in (one["version"], one["id"]):
-            return one
+    """Return the version with the number `wanted`, or else with this id. Raises NotFound.
+
+    The id of one version may be the number of another one.
+    """
+    for name in ("version", "id"):
+        for one in found:
+            if one[name] == wanted:
+                return one
     there = ", ".join(one["version"] for one in found) or "none"
     raise NotFound(f"the file has no version {wanted!r}; there is: {there}")
 

@@ -136,8 +136,10 @@ def update(
     Other members stay unless --absolute is given. The level None removes a member. Without
     --member nothing changes.
     """
-    if absolute and not members:
-        raise click.UsageError("--absolute needs --member: otherwise the group would be empty.")
+    if absolute and all(level == "None" for level in members.values()):
+        raise click.UsageError(
+            "--absolute needs a --member that stays: otherwise the group would be empty."
+        )
     found = ask_directory(
         account, lambda directory: directory.update_group(group, members, relative=not absolute)
     )

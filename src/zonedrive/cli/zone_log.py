@@ -230,9 +230,9 @@ def log(
 def _followed(source: ZoneLog, since: int | None) -> Iterator[Entry]:
     """Yield the latest messages, oldest first, then wait for new messages and yield them.
 
-    The latest messages are those that are not older than `since` (ns since the epoch). If `since`
-    is None, the latest messages are at most FIRST messages of the last FIRST_NS ns. The iteration
-    ends when nothing reads the output any more.
+    The latest messages are those that are not older than `since` (ns since the epoch), and no older
+    message is yielded later. If `since` is None, the latest messages are at most FIRST messages of
+    the last FIRST_NS ns. The iteration ends when nothing reads the output any more.
     """
     begun = time.monotonic()
     first = max(0, time.time_ns() - FIRST_NS) if since is None else since
@@ -246,7 +246,7 @@ def _followed(source: ZoneLog, since: int | None) -> Iterator[Entry]:
         if not text_output.has_reader(max(POLL_SECONDS, CALM * (time.monotonic() - begun))):
             return
         begun = time.monotonic()
-        from_ns = max(0, min(latest, time.time_ns()) - LATE_NS)
+        from_ns = max(since or 0, min(latest, time.time_ns()) - LATE_NS)
         try:
             found, _unseen = source.messages(from_ns)
         except (Unreachable, Unavailable) as wrong:

@@ -97,10 +97,11 @@ def change_member(
     """Set a member's access level in the zone `wanted`, and return the member's id.
 
     If `level` is None, remove the member. `who` is the id or the name of the member. If `new` is
-    True, `who` is the id of a user or group that is not a member yet. Raises AlreadyExists if a
-    `new` member is a member already, NotFound if no member or several members match, and the errors
-    of the function `chosen`. If the profile lacks the operation, raises NotSupported before any
-    request is sent.
+    True, `who` is the id of a user or group that is not a member yet. An id in another case also
+    matches, because a service may ignore the case, unless an id or a name is exactly `who`. Raises
+    AlreadyExists if a `new` member is a member already, NotFound if no member or several members
+    match, and the errors of the function `chosen`. If the profile lacks the operation, raises
+    NotSupported before any request is sent.
     """
 
     async def change(service: HttpService) -> str:
@@ -109,18 +110,19 @@ def change_member(
         zone = chosen(paths, await service.zones(), wanted)
         members = await service.members(zone.id)
         found = [one for one in members if one.id == who]
+        if not new:
+            found = found or [one for one in members if one.name == who]
+        found = found or [one for one in members if one.id.casefold() == who.casefold()]
         if new and found:
             raise AlreadyExists(
                 f"{who} is a member of {zone.name!r} already, with level {found[0].level}",
                 remedy=f"change the level with 'zonedrive members set{paths.option}'",
             )
-        if not new:
-            found = found or [one for one in members if one.name == who]
-            if len(found) != 1:
-                few = f"several members of {zone.name!r} are called {who!r}; give an id"
-                none = f"{who!r} is not a member of {zone.name!r}"
-                see = f"see 'zonedrive members ZONE{paths.option}'"
-                raise NotFound(few if found else none, remedy=see)
+        if not new and len(found) != 1:
+            few = f"several members of {zone.name!r} are called {who!r}; give an id"
+            none = f"{who!r} is not a member of {zone.name!r}"
+            see = f"see 'zonedrive members ZONE{paths.option}'"
+            raise NotFound(few if found else none, remedy=see)
         member_id = who if new else found[0].id
         if level:
             await service.set_member(zone.id, member_id, level)

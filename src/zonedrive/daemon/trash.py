@@ -292,16 +292,21 @@ class Trash:
     async def _chosen(self, name: str) -> Deletion:
         """Return the deleted entry with the id `name`, or the only entry with this name or path.
 
-        Raises NotFound if no entry matches, and ZonedriveError if several entries match.
+        A name or path with a slash at the end means a folder. Raises NotFound if no entry matches,
+        and ZonedriveError if several entries match.
         """
-        by_id = [one for one in self._deleted if one.entry.id == name]
-        found = by_id or [one for one in self._deleted if one.entry.name == name]
+        wanted, deleted = name, self._deleted
+        by_id = [one for one in deleted if one.entry.id == name]
+        found = by_id or [one for one in deleted if one.entry.name == name]
+        if not found and name.endswith("/"):  # `zonedrive trash` and shells show a folder like this
+            wanted, deleted = name.rstrip("/"), [one for one in deleted if one.entry.folder]
+            found = [one for one in deleted if one.entry.name == wanted]
         if not found:  # the name in the mount
-            shown = typed(name)
-            found = [one for one in self._deleted if shows(shown, one.entry.name, one.entry.id)]
-        if not found and "/" in name:
-            found = [one for one in self._deleted if await self._was_at(name, one)]
-        own = name.rpartition("/")[2]
+            shown = typed(wanted)
+            found = [one for one in deleted if shows(shown, one.entry.name, one.entry.id)]
+        if not found and "/" in wanted:
+            found = [one for one in deleted if await self._was_at(wanted, one)]
+        own = wanted.rpartition("/")[2]
         if not found and self._mount is not None and self._mount.is_to_be_removed(own):
             raise NotFound(
                 f"{name!r} is not in the trash yet: its removal was not sent",

@@ -79,8 +79,13 @@ def listed(*words: str, seconds: float = READ_SECONDS) -> Any:
 
     Raises the error of the command if the output is not JSON.
     """
+    return noted(*words, seconds=seconds)[0]
+
+
+def noted(*words: str, seconds: float = READ_SECONDS) -> tuple[Any, str]:
+    """Return the result of `listed`, and the lines of standard error, such as what is left out."""
     done = run(words[0], "--json", *words[1:], seconds=seconds)
     try:
-        return json.loads(done.output)
+        return json.loads(done.output), done.said
     except json.JSONDecodeError:
         raise done.failure from None

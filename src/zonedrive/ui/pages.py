@@ -557,8 +557,9 @@ class Window:
         words = [os.fspath(accounts.inside(account, path))]
         words += [f"--since={since}"] if since else []
         words += [f"--user={user}"] if user else []
+        note = ""
         if account.can("zone_log") or not account.can("versions"):
-            found = commands.listed("log", *words)
+            found, note = commands.noted("log", *words)
         else:
             found = [_change(one, path) for one in commands.listed("versions", words[0])]
         asked = given.get("most", "")
@@ -566,7 +567,7 @@ class Window:
         return self._page(
             request, "log.html", account=account, path=path, user=user, since=since,
             messages=found[:most], more=10 * most if len(found) > most else 0,
-            periods=_periods(), has_log=account.can("zone_log"),
+            periods=_periods(), has_log=account.can("zone_log"), note=message_in_window(note),
         )  # fmt: skip
 
     def _share(self, request: Request, link: str = "", note: str = "") -> Response:
@@ -619,8 +620,10 @@ class Window:
     def _trash(self, request: Request) -> Response:
         account = self._view(request)
         account.require_answer()
-        found = commands.listed("trash", "--account", account.name)
-        return self._page(request, "trash.html", account=account, entries=found)
+        found, note = commands.noted("trash", "--account", account.name)
+        return self._page(
+            request, "trash.html", account=account, entries=found, note=message_in_window(note)
+        )
 
     def _restore(self, request: Request, form: FormData) -> Response:
         account = self._view(request)

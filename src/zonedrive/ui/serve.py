@@ -23,6 +23,7 @@ import uvicorn
 from zonedrive import process_setup
 from zonedrive.cli import error_messages, text_output
 from zonedrive.cli.browser import browser_commands, leading_to, opened_by
+from zonedrive.daemon import protocol
 from zonedrive.errors import ZonedriveError
 from zonedrive.logon.browser.request_check import require_owners
 from zonedrive.logon.session_bus import own_environment
@@ -105,7 +106,8 @@ def _asked(path: Path, page: str) -> str:
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(10)
-            connection.connect(os.fspath(path))
+            with protocol.address(path) as name:
+                connection.connect(name)
             connection.sendall(page.encode() + b"\n")
             with connection.makefile("r", encoding="utf-8") as answer:
                 address = answer.readline().strip()
@@ -172,11 +174,11 @@ async def _until_closed(
                 await writer.drain()
         writer.close()
 
-    others = await asyncio.start_unix_server(tell, path, limit=REQUEST)
-    async with others:
-        watching = asyncio.create_task(_watch(server, presence))
-        await server.serve([listening])
-        watching.cancel()
+    with protocol.address(path) as name:
+        async with await asyncio.start_unix_server(tell, name, limit=REQUEST):
+            watching = asyncio.create_task(_watch(server, presence))
+            await server.serve([listening])
+            watching.cancel()
 
 
 async def _watch(server: uvicorn.Server, presence: "Presence") -> None:

@@ -371,12 +371,15 @@ async def restore_entry(service: Service, entry: Entry) -> Entry:
     """Restore an entry on the service, and return its new state.
 
     If the request fails but the entry is present, for example because the reply was lost, return
-    the present entry.
+    the present entry. If the answer does not state the folder, it is the former folder.
     """
     try:
-        return await service.restore(entry.zone_id, entry.id, folder=entry.folder)
+        restored = await service.restore(entry.zone_id, entry.id, folder=entry.folder)
     except (*MAY_HAVE_ARRIVED, Rejected):
         present = await current_entry(service, entry.zone_id, entry.id)
         if present is None:
             raise
-        return present
+        restored = present
+    if restored.parent_id:
+        return restored
+    return msgspec.structs.replace(restored, parent_id=entry.parent_id)

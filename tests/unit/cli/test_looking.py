@@ -1,7 +1,6 @@
 """`status`, `sync`, `zones` and the history of files, as people and programs see them."""
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from zonedrive import errors
 from zonedrive.cipher import Clear
 from zonedrive.cli import control_client, window
 from zonedrive.cli.control_client import resolve
-from zonedrive.cli.files import require_replaceable
+from zonedrive.cli.files import _version, require_replaceable
 from zonedrive.db import Database
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.bearer_auth import Bearer, save_bearer
@@ -264,7 +263,7 @@ def test_a_path_finds_its_account(tmp_path: Path) -> None:
         assert f"mounted at {tmp_path / 'mnt'}" in outside.stderr
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a bind mount")
+@pytest.mark.usefixtures("as_root")
 @pytest.mark.parametrize("inside", ["", "Zone"])
 def test_a_path_in_a_bind_mount_is_the_one_in_the_mount(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str
@@ -307,3 +306,12 @@ def test_a_daemon_of_an_earlier_version_prevents_no_version(tmp_path: Path) -> N
         (served.path / "a").write_bytes(b"x")
         with daemon(log_on(), served.path):
             require_replaceable(str(served.path / "a"))
+
+
+def test_a_number_of_a_version_counts_before_an_id() -> None:
+    """A service may count the ids of versions from 0, and the versions from 1."""
+    found = [{"version": str(number), "id": str(number - 1)} for number in (3, 2, 1)]
+    for wanted, number in (("3", "3"), ("2", "2"), ("1", "1"), ("0", "1")):
+        assert _version(found, wanted)["version"] == number
+    with pytest.raises(errors.NotFound, match="no version '4'; there is: 3, 2, 1"):
+        _version(found, "4")

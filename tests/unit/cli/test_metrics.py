@@ -90,7 +90,7 @@ def test_all_accounts_or_one(measured: StandIn) -> None:
     assert one["zonedrive_up work"] == 0
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@pytest.mark.usefixtures("as_root")
 @pytest.mark.parametrize("options", [[], ["--account", "default"], ["--account", "work"]])
 def test_metrics_of_another_users_accounts_are_refused(options: list[str]) -> None:
     """Folders of another user have accounts of that user, as every command says."""

@@ -551,7 +551,7 @@ def test_a_mount_of_an_unknown_daemon_is_left_alone_unless_forced(
     assert served.wait()[0] == "ended\n"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@pytest.mark.usefixtures("as_root")
 def test_root_with_a_users_home_is_told_to_use_its_own(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

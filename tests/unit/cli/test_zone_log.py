@@ -149,6 +149,24 @@ def test_following_begins_with_the_last_messages(pauses: list[float]) -> None:
     assert len(list(followed(Source(many), 5))) == 30
 
 
+def test_following_since_a_time_shows_no_older_message(pauses: list[float]) -> None:
+    """A message that was written shortly before that time is no late one."""
+
+    def time_ns(one: Any) -> int:
+        return int(datetime.fromisoformat(one["time"]).timestamp()) * 10**9
+
+    class WholeLog(Source):
+        """Source whose answers, as those of a service, have no message before `since_ns`."""
+
+        def messages(self, since_ns: int = 0) -> tuple[list[Any], list[str]]:
+            found, _ = super().messages(since_ns)
+            return [one for one in found if time_ns(one) >= since_ns], []
+
+    a, b, c = message(1, "a"), message(2, "b"), message(3, "c")
+    source = WholeLog([b, a], [b, a], [c, b, a])
+    assert list(followed(source, time_ns(b))) == ["b", "c"]
+
+
 def test_following_waits_for_an_unreachable_service(
     pauses: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:

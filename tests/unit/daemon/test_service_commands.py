@@ -13,10 +13,10 @@ import trio
 from trio.testing import MockClock
 
 from zonedrive.daemon import service_commands
-from zonedrive.errors import BadAnswer, NotFound, Unreachable, ZonedriveError
+from zonedrive.errors import AlreadyExists, BadAnswer, NotFound, Unreachable, ZonedriveError
 from zonedrive.logon.account import Account
 from zonedrive.logon.secrets import FileStore, Secret
-from zonedrive.model import Zone
+from zonedrive.model import Member, Zone
 from zonedrive.paths import AccountPaths
 
 ZONES = [Zone("1", "Board", "r1"), Zone("2", "a/b", "r2"), Zone("3", "Twin", "r3"),
@@ -41,6 +41,61 @@ def test_unknown_and_ambiguous_zones(paths: AccountPaths) -> None:
     with pytest.raises(ZonedriveError, match="several zones") as several:
         service_commands.chosen(paths, ZONES, "Twin")
     assert several.value.line().endswith("; give an id: 3, 4")
+
+
+def test_a_member_is_found_by_an_id_in_another_case(
+    paths: AccountPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`members add` refuses a member, and does not set the level that the member then has."""
+    levels = {"bob@acme.example": "Modify"}
+
+    class Service:
+        profile = SimpleNamespace(operation=lambda _name: None)
+
+        async def zones(self) -> list[Zone]:
+            return ZONES
+
+        async def members(self, _zone_id: str) -> list[Member]:
+            return [Member(each, "User", "Bob", level) for each, level in levels.items()]
+
+        async def set_member(self, _zone_id: str, member_id: str, level: str) -> None:
+            levels[member_id.lower()] = level
+
+        async def remove_member(self, _zone_id: str, member_id: str) -> None:
+            del levels[member_id]
+
+    monkeypatch.setattr(service_commands, "ask", lambda _paths, work: trio.run(work, Service()))
+    change = partial(service_commands.change_member, paths, "Board", "BOB@acme.example")
+    with pytest.raises(AlreadyExists, match="is a member of 'Board' already"):
+        change("Add", new=True)
+    assert levels == {"bob@acme.example": "Modify"}
+    assert change("Add") == "bob@acme.example" and levels == {"bob@acme.example": "Add"}
+    assert change(None) == "bob@acme.example" and not levels
+
+
+def test_a_members_name_counts_before_an_id_in_another_case(
+    paths: AccountPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, `members remove` removes another member than the one of this name."""
+    found = [Member("alice", "User", "Alice Smith", "Add"), Member("u2", "User", "Alice", "Add")]
+    removed: list[str] = []
+
+    class Service:
+        profile = SimpleNamespace(operation=lambda _name: None)
+
+        async def zones(self) -> list[Zone]:
+            return ZONES
+
+        async def members(self, _zone_id: str) -> list[Member]:
+            return found
+
+        async def remove_member(self, _zone_id: str, member_id: str) -> None:
+            removed.append(member_id)
+
+    monkeypatch.setattr(service_commands, "ask", lambda _paths, work: trio.run(work, Service()))
+    for who in ("Alice", "alice", "ALICE"):
+        service_commands.change_member(paths, "Board", who, None)
+    assert removed == ["u2", "alice", "alice"]
 
 
 class Endless(AbstractContextManager["Endless"]):

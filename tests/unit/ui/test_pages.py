@@ -105,6 +105,41 @@ async def test_a_form_that_is_posted_again_meanwhile_has_the_same_response(
 
 
 @pytest.mark.usefixtures("work")
+@pytest.mark.parametrize("page", ["trash", "log"])
+async def test_a_page_names_the_zones_that_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    """A list without the zones whose trash or log the user may not see is not the whole list."""
+    view = replace(accounts.view("work"), failure=None, profile="sandbox")
+    view.status.update(mountpoint="/home/me/Zones")
+    monkeypatch.setattr(accounts, "view", lambda name: view)
+    line = f"you cannot see the {page} of zone <Board>; ask one of its managers"
+    said = ""
+    monkeypatch.setattr(commands, "run", lambda *_, **__: commands.Outcome(0, "[]", said))
+    empty = {"trash": "The trash is empty.", "log": "There are no changes."}[page]
+    shown = (await answered(pages.Window(nullcontext), f"/a/work/{page}")).text
+    assert empty in shown
+    said = line
+    shown = (await answered(pages.Window(nullcontext), f"/a/work/{page}")).text
+    assert line.replace("<", "&lt;").replace(">", "&gt;") in shown
+    assert empty not in shown and "the other zones" in shown
+
+
+@pytest.mark.usefixtures("work")
+async def test_an_unknown_former_folder_is_not_the_top_of_the_zone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The service does not name the folder of an entry if that folder is deleted, too."""
+    one = {"id": "1", "name": "a", "folder": False, "zone": "Board", "deleted": None,
+           "modified": "2026-11-21T14:03:07+00:00"}  # fmt: skip
+    folders = {None: "?", "": "/", "docs/2026": "docs/2026"}
+    found = json.dumps([one | {"parent": each} for each in folders])
+    monkeypatch.setattr(commands, "run", lambda *_, **__: commands.Outcome(0, found, ""))
+    shown = (await answered(pages.Window(nullcontext), "/a/work/trash")).text
+    assert re.findall('data-label="Was in">(.*?)</td>', shown) == [*folders.values()]
+
+
+@pytest.mark.usefixtures("work")
 async def test_a_mount_that_died_has_its_reason() -> None:
     """The overview says when the daemon ended, and why."""
     paths = AccountPaths("work")

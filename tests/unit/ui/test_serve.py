@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 import uvicorn
 
+from zonedrive.daemon import protocol
 from zonedrive.desktop import mounts
 from zonedrive.errors import ZonedriveError
 from zonedrive.logon.browser import request_check
@@ -71,6 +72,23 @@ def test_only_a_page_gets_an_address(path: Path) -> None:
     assert address.startswith(f"http://host{START}".encode())
     assert {*answers.values()} == {b""}
     assert presence.expected == 1
+
+
+def test_the_runtime_folder_may_have_a_long_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The path of a Unix socket is limited, also that of a long home folder."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("x" * protocol.LONGEST_ADDRESS)))
+    path, found = private_dir(runtime_dir()) / serve.SOCKET, list[str]()
+
+    async def ask() -> None:
+        found.append(await asyncio.to_thread(serve._asked, path, "/logon"))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = cast(uvicorn.Server, Server(ask))
+        until = serve._until_closed(server, listening, path, Keys(), "host", serve.Presence())
+        asyncio.run(asyncio.wait_for(until, 60))
+    assert found[0].startswith(f"http://host{START}")
 
 
 def test_the_socket_is_no_daemons_socket(path: Path) -> None:

@@ -44,6 +44,10 @@ class SingleFlight(Generic[K, F]):
     def __contains__(self, key: K) -> bool:
         return key in self._flights
 
+    def __iter__(self) -> Iterator[K]:
+        """Iterate over the keys of the flights that are in progress now."""
+        return iter(list(self._flights))
+
     def get(self, key: K) -> F | None:
         """Return the flight in progress for a key, or None."""
         return self._flights.get(key)

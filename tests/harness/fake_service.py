@@ -29,7 +29,7 @@ from zonedrive.errors import (
 )
 from zonedrive.model import Entry, Version
 from zonedrive.remote.connectivity import Connectivity, State
-from zonedrive.remote.http_service import move_entry
+from zonedrive.remote.http_service import entry_with_parent, move_entry
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.requests import BODY_SECONDS, CHANGE_SECONDS, READ_SECONDS
 from zonedrive.remote.retry import Backoff
@@ -712,7 +712,7 @@ class FakeService(Service):
             )  # fmt: skip
 
         async def present() -> Entry:
-            return await self.entry(zone_id, entry_id)
+            return await entry_with_parent(self, zone_id, entry_id, parent_id)
 
         return await move_entry(self.profile, change, present, parent_id, name, folder)
 

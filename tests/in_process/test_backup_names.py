@@ -359,3 +359,26 @@ def test_a_name_of_a_deleted_folder_is_used_again(desk: Mounted, other: str) -> 
         assert (desk.root / "docs/report.md~").read_bytes() == b"a backup"
     desk.sync()
     assert not [name for name in desk.names(desk.root) if "~" in name]
+
+
+@pytest.mark.mount("settle=0", "refresh=600")
+@pytest.mark.parametrize("read", [False, True])
+def test_a_coworker_gives_a_backups_file_the_name_of_an_upload(desk: Mounted, read: bool) -> None:
+    """The new file is the next version of the backup's file, and the backup keeps its content."""
+    desk.zone.write("b", b"by Bob\n")
+    before = desk.zone.entry_id("b")
+    assert "b" in desk.names(desk.root)
+    if read:
+        assert (desk.root / "b").read_bytes() == b"by Bob\n"
+    desk.deployment.fault(latency_ms=1500, method="POST", path="^/api/zones/")
+    (desk.root / "b").rename(desk.root / "b~")
+    uploads = desk.deployment.uploads()
+    (desk.root / "a").write_bytes(b"by Alice\n")
+    eventually(lambda: desk.deployment.uploads() > uploads, what="the upload begins")
+    desk.zone.move("b", "a")
+    desk.sync()
+    assert desk.zone.entry_id("a") == before
+    assert desk.zone.read("a") == (desk.root / "a").read_bytes() == b"by Alice\n"
+    assert (desk.root / "b~").read_bytes() == b"by Bob\n"
+    desk.restart()
+    assert (desk.root / "b~").read_bytes() == b"by Bob\n"

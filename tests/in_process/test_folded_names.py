@@ -156,6 +156,162 @@ def test_an_own_file_that_was_removed(desk: Mounted) -> None:
     assert desk.conflicts() == []
 
 
+@pytest.mark.mount("settle=3", "refresh=600")
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_file_that_is_removed_beside_its_other_name(
+    desk: Mounted, is_first: bool, stored: bool
+) -> None:
+    """The file is deleted before the other one is sent, which would become its version."""
+    fold(desk, stored=stored)
+    desk.zone.write("x.txt", BOB)
+    assert (desk.root / "x.txt").read_bytes() == BOB
+    desk.deployment.fault(latency_ms=300, method="DELETE")
+    if is_first:
+        (desk.root / "x.txt").unlink()
+    (desk.root / "X.TXT").write_bytes(ALICE)
+    if not is_first:
+        (desk.root / "x.txt").unlink()
+    desk.sync()
+    name = "x.txt" if stored else "X.TXT"
+    assert desk.zone.read(name) == (desk.root / name).read_bytes() == ALICE
+    assert len(desk.zone.versions(name)) == 1
+
+
+@pytest.mark.mount("settle=0", "refresh=600")
+@pytest.mark.parametrize("is_united", [False, True])
+def test_a_file_that_cannot_be_removed_beside_its_other_name(
+    desk: Mounted, is_united: bool
+) -> None:
+    """The other file is sent, because most services take them for two files."""
+    desk.allow("locked it")
+    if is_united:
+        fold(desk)
+    desk.zone.write("x.txt", BOB)
+    assert (desk.root / "x.txt").read_bytes() == BOB
+    desk.deployment.fault(status=423, error="LOCKED", method="DELETE")
+    (desk.root / "x.txt").unlink()
+    time.sleep(1)
+    (desk.root / "X.TXT").write_bytes(ALICE)
+    desk.try_sync()
+    assert ALICE in desk.zone.tree().values()
+    desk.deployment.heal()
+    desk.sync()
+    (name,) = (each for each in desk.zone.listing() if each.lower() == "x.txt")
+    assert name == ("x.txt" if is_united else "X.TXT")
+    assert desk.zone.read(name) == (desk.root / name).read_bytes() == ALICE
+
+
+@pytest.mark.mount("settle=0", "refresh=600")
+def test_a_file_that_is_removed_during_the_upload_under_its_other_name(desk: Mounted) -> None:
+    """The removal finds the version that was uploaded, and keeps the file."""
+    fold(desk)
+    desk.allow("newer version")
+    desk.zone.write("x.txt", BOB)
+    assert (desk.root / "x.txt").read_bytes() == BOB
+    desk.deployment.fault(latency_ms=2500, method="POST", path="^/api/zones/")
+    desk.deployment.fault(latency_ms=2000, method="DELETE")
+    (desk.root / "X.TXT").write_bytes(ALICE)
+    time.sleep(0.2)
+    (desk.root / "x.txt").unlink()
+    time.sleep(10)
+    desk.sync()
+    assert desk.zone.read("x.txt") == (desk.root / "x.txt").read_bytes() == ALICE
+
+
+@pytest.mark.mount("settle=3", "refresh=600")
+def test_a_file_that_is_renamed_beside_its_other_name(desk: Mounted) -> None:
+    """The file is renamed before the other one is sent."""
+    fold(desk)
+    desk.zone.write("x.txt", BOB)
+    before = desk.zone.entry_id("x.txt")
+    assert (desk.root / "x.txt").read_bytes() == BOB
+    desk.deployment.fault(latency_ms=300, method="PUT")
+    (desk.root / "x.txt").rename(desk.root / "old.txt")
+    (desk.root / "X.TXT").write_bytes(ALICE)
+    desk.sync()
+    assert desk.zone.entry_id("old.txt") == before
+    assert desk.zone.read("old.txt") == (desk.root / "old.txt").read_bytes() == BOB
+    assert desk.zone.read("X.TXT") == (desk.root / "X.TXT").read_bytes() == ALICE
+    assert desk.conflicts() == []
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_file_moves_into_a_new_folder_with_another_spelling_of_its_name(
+    desk: Mounted, stored: bool
+) -> None:
+    """The file has a temporary name until the folder is made."""
+    fold(desk, stored=stored)
+    desk.zone.write("x", BOB)
+    before = desk.zone.entry_id("x")
+    assert (desk.root / "x").read_bytes() == BOB
+    (desk.root / "X").mkdir()
+    (desk.root / "x").rename(desk.root / "X" / "x")
+    (desk.root / "X" / "new").write_bytes(ALICE)
+    desk.sync()
+    assert desk.zone.entry_id("X/x") == before
+    assert desk.zone.read("X/new") == ALICE
+    assert set(desk.zone.listing("X")) == {"x", "new"}
+
+
+def test_a_folder_is_replaced_by_one_with_another_spelling_of_its_name(desk: Mounted) -> None:
+    """The files of the removed folder have temporary names until the new folder is made."""
+    fold(desk)
+    desk.zone.make_folder("x")
+    for name in ("one", "two"):
+        desk.zone.write(f"x/{name}", name.encode())
+    before = {name: desk.zone.entry_id(f"x/{name}") for name in ("one", "two")}
+    assert set(desk.names(desk.root / "x")) == set(before)
+    (desk.root / "X").mkdir()
+    for name in before:
+        (desk.root / "x" / name).rename(desk.root / "X" / name)
+    (desk.root / "x").rmdir()
+    desk.sync()
+    assert {name: desk.zone.entry_id(f"X/{name}") for name in desk.zone.listing("X")} == before
+    assert set(desk.names(desk.root / "X")) == set(before)
+
+
+@pytest.mark.mount("settle=0", "refresh=600")
+def test_a_save_under_the_other_name_of_a_removed_file_that_is_read(desk: Mounted) -> None:
+    """The saved file stays visible, and the program continues to read the removed one."""
+    fold(desk)
+    desk.zone.write("x.txt", BOB)
+    before = desk.zone.entry_id("x.txt")
+    with (desk.root / "x.txt").open("rb", buffering=0) as file:
+        assert file.read(6) == BOB[:6]
+        (desk.root / "x.txt").unlink()
+        (desk.root / "X.TXT").write_bytes(ALICE)
+        desk.sync()
+        assert (desk.root / "x.txt").read_bytes() == ALICE
+        assert file.read() == BOB[6:]
+    desk.sync()
+    assert desk.zone.entry_id("x.txt") == before
+    assert desk.zone.read("x.txt") == (desk.root / "x.txt").read_bytes() == ALICE
+    assert desk.conflicts() == []
+
+
+@pytest.mark.mount("settle=0", "refresh=0.5")
+@pytest.mark.parametrize("read", [False, True])
+def test_a_save_under_the_other_name_of_a_backup(desk: Mounted, read: bool) -> None:
+    """The saved file gets the entry of the backup, which keeps its content on this machine."""
+    fold(desk)
+    desk.zone.write("x.txt", BOB)
+    before = desk.zone.entry_id("x.txt")
+    assert "x.txt" in desk.names(desk.root)
+    if read:
+        assert (desk.root / "x.txt").read_bytes() == BOB
+    (desk.root / "x.txt").rename(desk.root / "x.txt~")
+    (desk.root / "X.TXT").write_bytes(ALICE)
+    desk.sync()
+    assert desk.zone.entry_id("x.txt") == before
+    assert desk.zone.read("x.txt") == (desk.root / "x.txt").read_bytes() == ALICE
+    assert (desk.root / "x.txt~").read_bytes() == BOB
+    desk.restart()
+    assert (desk.root / "x.txt~").read_bytes() == BOB
+    assert set(desk.names(desk.root)) == {*desk.zone.listing(), "x.txt~"}
+    assert desk.conflicts() == []
+
+
 @pytest.mark.mount("settle=0", "refresh=0")
 @pytest.mark.parametrize("listed", [False, True])
 @pytest.mark.parametrize("killed", [False, True])

@@ -312,6 +312,86 @@ def test_a_folder_moved_into_one_that_was_moved_out_of_it(tmp_path: Path, remove
         mount.close()
 
 
+@pytest.mark.mount("settle=60", "refresh=60")
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_folder_moved_into_one_that_a_coworker_has_moved_into_it(
+    desk: Mounted, taken: bool
+) -> None:
+    """Both folders were renamed here: the outer one gets its new place first.
+
+    The service rejects the move of a folder into itself, and no listing shows the coworker's move.
+    """
+    for name in ("one", "two"):
+        desk.zone.make_folder(name)
+    assert {"one", "two"} <= {each.name for each in desk.root.iterdir()}
+    one, two = desk.zone.entry_id("one"), desk.zone.entry_id("two")
+    desk.exchange(desk.root / "one", desk.root / "two")
+    (desk.root / "two").rename(desk.root / "one/inner")
+    if taken:
+        (desk.root / "two").mkdir()
+    desk.zone.move("two", "one/there")
+    desk.sync()
+    assert desk.zone.entry_id("one") == two
+    assert desk.zone.entry_id("one/inner") == one
+    assert ("two" in desk.zone.listing()) is taken
+
+
+@pytest.mark.mount("settle=60", "refresh=60")
+def test_two_moves_that_form_a_cycle_with_a_move_of_a_coworker_are_undone(desk: Mounted) -> None:
+    """The undone move of the inner folder needs the place of the outer one, which is undone, too.
+
+    What is saved there is sent.
+    """
+    desk.allow("refused and rolled back", "INFO")
+    for name in ("one", "one/inner", "two"):
+        desk.zone.make_folder(name)
+    assert len([*desk.root.rglob("*")]) > 3
+    (desk.root / "one/inner").rename(desk.root / "two/inner")
+    (desk.root / "one").rename(desk.root / "two/inner/one")
+    desk.zone.move("two", "one/inner/two")
+    (desk.root / "two/inner/one/new").mkdir()
+    (desk.root / "two/inner/one/new/plan.txt").write_bytes(b"plan")
+    desk.try_sync()
+    desk.sync()
+    assert desk.zone.read("one/new/plan.txt") == b"plan"
+    assert "one/inner/two" in desk.zone.tree()
+
+
+@pytest.mark.mount("settle=60", "refresh=60")
+def test_a_new_folder_at_the_place_of_a_move_that_forms_a_cycle(desk: Mounted) -> None:
+    """The move is undone, and the new folder becomes the former one."""
+    desk.allow("refused and rolled back", "INFO")
+    for name in ("one", "one/inner", "two"):
+        desk.zone.make_folder(name)
+    desk.zone.write("one/inner/old.txt", b"old")
+    assert len([*desk.root.rglob("*")]) > 3
+    (desk.root / "one/inner").rename(desk.root / "two/inner")
+    (desk.root / "one/inner").mkdir()
+    (desk.root / "one/inner/plan.txt").write_bytes(b"plan")
+    desk.zone.move("two", "one/inner/two")
+    desk.try_sync()
+    desk.sync()
+    assert desk.zone.read("one/inner/plan.txt") == b"plan"
+    assert desk.zone.read("one/inner/old.txt") == b"old"
+    assert "one/inner/two" in desk.zone.tree()
+
+
+@pytest.mark.mount("settle=60", "refresh=60")
+def test_a_refused_move_of_a_folder_that_is_in_a_folder_never_listed(desk: Mounted) -> None:
+    """Coworkers have moved both folders: the move is undone, to the folder's present place."""
+    desk.allow("refused and rolled back", "INFO")
+    for name in ("one", "two"):
+        desk.zone.make_folder(name)
+    assert {"one", "two"} <= {each.name for each in desk.root.iterdir()}
+    desk.zone.move("two", "one/two")
+    desk.zone.make_folder("two")
+    desk.zone.move("one", "two/one")
+    (desk.root / "one").rename(desk.root / "two/other")
+    desk.try_sync()
+    desk.sync()
+    assert "two/one/two" in desk.zone.tree()
+
+
 @pytest.mark.mount("settle=0", "refresh=10")
 def test_a_file_in_a_new_folder_that_a_coworker_has_made_first(desk: Mounted) -> None:
     """The service takes the creation for the existing folder, which is not empty."""

@@ -14,6 +14,7 @@ from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
 from tests.in_process.test_entry_states import virtual
 from zonedrive.sandbox.zones import Level
+from zonedrive.state import repair
 
 pytestmark = pytest.mark.mount("settle=0", "refresh=10")
 FOLDER = "/folder/"
@@ -306,3 +307,22 @@ def test_the_cache_frees_a_deleted_file_when_the_kernel_forgets_it(desk: Mounted
 
     virtual(desk).call(forget)
     assert desk.status()["cache"]["bytes"] == 0
+
+
+def test_a_folder_with_a_damaged_row_can_be_listed_after_the_next_mount(
+    desk: Mounted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row of a file on the service is not checked before the mount of a large database."""
+    monkeypatch.setattr(repair, "SMALL", 0)
+    desk.allow("damaged", "unexpected", "failed")
+    report = desk.root / "docs/report.md"
+    content, names = report.read_bytes(), {*desk.names(desk.root / "docs")}
+    state, ino = virtual(desk).client.parts.state, report.stat().st_ino
+    with state.transaction():
+        state.database.execute("UPDATE inodes SET kind = 77 WHERE ino = ?", (ino,))
+    desk.restart()
+    with pytest.raises(OSError, match="Input/output error"):
+        desk.names(desk.root / "docs")
+    desk.restart()
+    assert {*desk.names(desk.root / "docs")} == names
+    assert report.read_bytes() == content

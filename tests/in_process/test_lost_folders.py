@@ -131,6 +131,25 @@ def test_a_new_entry_that_is_moved_into_a_lost_folder_while_it_is_sent(
     assert desk.zone.find("new") is None
 
 
+def test_a_lost_folder_whose_name_a_file_gets_is_listed_once_the_service_has_it(
+    desk: Mounted, lost: str
+) -> None:
+    """As long as it holds only files of this machine, the user has no conflict to decide."""
+    desk.zone.write(lost, b"a file")
+    list_again(desk)
+    desk.allow("created again")
+    (copy,) = [name for name in desk.names(desk.root) if "(conflict" in name]
+    assert (desk.root / lost).read_bytes() == b"a file"
+    assert not desk.conflicts()
+    (desk.root / copy / "new.md").write_bytes(b"new")
+    desk.sync()
+    assert set(desk.zone.listing(copy)) == {"new.md"}
+    (told,) = desk.conflicts()
+    assert told["path"] == f"{desk.root.name}/{copy}"
+    assert told["original"] == f"{desk.root.name}/{lost}"
+    assert told["by"] == "bob@acme.example"
+
+
 @pytest.mark.parametrize("is_lost", [False, True], ids=["above", "lost"])
 def test_a_lost_folder_without_content_is_moved_to_the_trash(desk: Mounted, is_lost: bool) -> None:
     """The folder above it moves to the trash at once; the lost folder is only on this machine."""

@@ -1,4 +1,7 @@
-"""Answers without the time or the author of a version."""
+"""Answers without the time or the author of a version, or without the folder of an entry."""
+
+import os
+import time
 
 import pytest
 import trio
@@ -105,3 +108,47 @@ def test_an_upload_with_one_unusable_answer_is_found_soon(desk: Mounted, outage:
     mount.loop.run(trio.sleep, 15)
     assert desk.status()["uploads"] == []
     assert contents(desk, "new.txt") == ["one"]
+
+
+@pytest.mark.parametrize("where", ["listing", "entry", "answer"])
+def test_a_coworker_renames_a_file_to_the_name_of_a_new_one(desk: Mounted, where: str) -> None:
+    """Both files stay if an answer does not tell the folder of an entry."""
+    desk.allow("a conflict copy")
+    virtual(desk).deployment.world.unsaid[where] = {"parentId"}
+    desk.zone.write("theirs", b"by Bob\n")
+    assert "theirs" in desk.names(desk.root)
+    desk.command("pause")
+    desk.zone.move("theirs", "plan")
+    (desk.root / "plan").write_bytes(b"by Alice\n")
+    time.sleep(2)
+    assert len([name for name in desk.names(desk.root) if name.startswith("plan")]) == 2
+    desk.command("resume")
+    desk.sync()
+    assert desk.zone.read("plan") == (desk.root / "plan").read_bytes() == b"by Bob\n"
+    (copy,) = (name for name in desk.zone.listing() if "conflict" in name)
+    assert desk.zone.read(copy) == b"by Alice\n"
+
+
+@pytest.mark.mount("settle=0", "refresh=600")
+def test_a_restored_file_is_shown_if_the_answer_does_not_tell_its_folder(desk: Mounted) -> None:
+    """No new file can take its name."""
+    virtual(desk).deployment.world.unsaid["answer"] = {"parentId"}
+    path, identity = desk.root / "docs/report.md", desk.zone.entry_id("docs/report.md")
+    path.unlink()
+    desk.sync()
+    desk.command("restore", entries=[identity])
+    assert path.name in desk.names(path.parent)
+
+
+@pytest.mark.mount("settle=0", "refresh=600")
+def test_a_file_from_the_trash_moves_on_if_the_answer_does_not_tell_its_folder(
+    desk: Mounted,
+) -> None:
+    """The file is restored in its former folder first."""
+    virtual(desk).deployment.world.unsaid["answer"] = {"parentId"}
+    trashed = desk.path / f".Trash-{os.getuid()}" / "files" / "report.md"
+    (desk.root / "docs/report.md").rename(trashed)
+    trashed.rename(desk.root / "report.md")
+    desk.sync()
+    assert desk.zone.find("report.md") is not None
+    assert desk.zone.find("docs/report.md") is None

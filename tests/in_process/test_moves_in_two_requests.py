@@ -53,6 +53,40 @@ def test_a_move_to_another_name(
     assert set(desk.zone.listing("b")) == {"y"} | {path[2:] for path in taken if path[0] == "b"}
 
 
+@pytest.mark.parametrize("to", ["a/y", "b/x", "b/y"])
+def test_answers_do_not_tell_the_folder(desk: VirtualMount, to: str) -> None:
+    """The listing of the folder shows that the entry is at its target."""
+    desk.zone.write("a/x", b"moved")
+    desk.deployment.world.unsaid = {"entry": {"parentId"}, "answer": {"parentId"}}
+    above, _, name = to.partition("/")
+    place = desk.zone.entry_id("a/x"), desk.zone.entry_id(above), name
+    moved = desk.loop.run(desk.client.service.move, desk.zone.id, *place)
+    assert (moved.id, moved.parent_id, moved.name) == place
+    assert desk.zone.read(to) == b"moved"
+
+
+@pytest.mark.parametrize("is_folder", [False, True], ids=["file", "folder"])
+def test_a_move_out_of_a_folder_that_a_coworker_deletes(
+    desk: VirtualMount, is_folder: bool
+) -> None:
+    """The service refuses to rename an entry in a deleted folder, so the entry moves first."""
+    desk.deployment.world.marks_content = False
+    if is_folder:
+        desk.zone.make_folder("a/x")
+        desk.zone.write("a/x/f", b"moved")
+    else:
+        desk.zone.write("a/x", b"moved")
+    identity = desk.zone.entry_id("a/x")
+    assert "x" in desk.names(desk.root / "a")
+    desk.command("pause")
+    (desk.root / "a/x").rename(desk.root / "b/y")
+    desk.zone.delete("a")
+    desk.command("resume")
+    desk.sync()
+    assert desk.zone.entry_id("b/y") == identity
+    assert desk.zone.read("b/y/f" if is_folder else "b/y") == b"moved"
+
+
 def test_a_coworkers_entry_at_the_target_is_kept(desk: VirtualMount) -> None:
     """The moved file becomes a conflict copy, without a temporary name."""
     for path in ("a/x", "a/y", "b/x"):

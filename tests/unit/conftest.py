@@ -1,5 +1,6 @@
 """Fixtures: the databases of an account, and its state."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,3 +30,9 @@ def state(disk: Disk) -> LocalState:
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let failed requests be repeated at once, as often as usual."""
     monkeypatch.setattr("zonedrive.remote.retry.Backoff.ceiling", lambda *_: 0.0)
+
+
+@pytest.fixture
+def as_root() -> None:
+    """Fail unless root runs the test, which acts as a second user or mounts a file system."""
+    assert os.geteuid() == 0, "only root can act as a second user or mount a file system"

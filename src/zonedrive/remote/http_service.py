@@ -14,7 +14,7 @@ import msgspec
 import trio
 
 from zonedrive.config import Settings
-from zonedrive.errors import AlreadyExists, BadAnswer, RemoteError
+from zonedrive.errors import AlreadyExists, BadAnswer, NotFound, RemoteError
 from zonedrive.formatting import timestamp
 from zonedrive.model import Entry, LogMessage, Member, Version
 from zonedrive.remote.clients import BlockingClient, LoopClient
@@ -145,12 +145,7 @@ class HttpService(Service):
             return await self._changed_entry(operation, values, doing, folder)
 
         async def present() -> Entry:
-            entry = await self.entry(zone_id, entry_id)
-            if not entry.parent_id:
-                listed = await self.listing(zone_id, parent_id)
-                if any(each.id == entry_id for each in listed):
-                    return msgspec.structs.replace(entry, parent_id=parent_id)
-            return entry
+            return await entry_with_parent(self, zone_id, entry_id, parent_id)
 
         return await move_entry(self.profile, change, present, parent_id, name, folder)
 
@@ -318,6 +313,20 @@ def _after_effect() -> Iterator[None]:
         raise
 
 
+async def entry_with_parent(service: Service, zone_id: str, entry_id: str, parent_id: str) -> Entry:
+    """Request and return an entry.
+
+    If the service does not state the entry's parent, set the entry's `parent_id` to the argument
+    `parent_id` if that folder contains the entry, else to "".
+    """
+    entry = await service.entry(zone_id, entry_id)
+    if not entry.parent_id:
+        listed = await service.listing(zone_id, parent_id)
+        if any(each.id == entry_id for each in listed):
+            return msgspec.structs.replace(entry, parent_id=parent_id)
+    return entry
+
+
 async def move_entry(
     profile: Profile,
     change: Callable[[str], Awaitable[Entry]],
@@ -332,9 +341,7 @@ async def move_entry(
     and moving are separate requests. After a failure between the two requests, the entry has its
     old name in the new folder, or its new name in the old folder.
     `change` runs the operation `move` or `rename`, and returns the changed entry. `present`
-    requests and returns the entry. If the service does not state the entry's parent, `present` sets
-    the entry's `parent_id` to the argument `parent_id` if that folder contains the entry, else to
-    "".
+    requests and returns the entry, see `entry_with_parent`.
     Raises NotSupported if the profile lacks a needed operation, and BadAnswer if the entry has not
     reached its target after STEPS steps.
     """
@@ -360,7 +367,8 @@ async def move_entry(
                 try:
                     entry = await change("rename")
                     stored = entry.name or name
-                except AlreadyExists:  # the new name is taken in the old folder
+                except (AlreadyExists, NotFound):
+                    # The new name is taken in the old folder, or the old folder is deleted.
                     entry = await change("move")
             is_partial = True
             if not entry.parent_id:  # the answer does not state it

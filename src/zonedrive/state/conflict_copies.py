@@ -8,7 +8,16 @@ from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Conflict
 from zonedrive.state.invalidation import EntryChanged
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.names import CONFLICT_MARK, MAX_BYTES, cut, fits, is_aside, safe, with_mark
+from zonedrive.state.names import (
+    CONFLICT_MARK,
+    MAX_BYTES,
+    cut,
+    fits,
+    is_aside,
+    name_of_original,
+    safe,
+    with_mark,
+)
 
 UNKNOWN = "?"  # author of a replaced version that the service does not name
 LONGEST_USER = 100  # bytes of the user id in a name, so that the rest has room
@@ -22,6 +31,22 @@ def record_conflict(state: LocalState, copy: int, original: int, by: str) -> Non
     """
     with state.transaction():
         state.intents.conflicts.add(Conflict(copy, original, by, time.time_ns()))
+
+
+def record_conflict_of_folder(state: LocalState, folder: Inode) -> None:
+    """Record a conflict if `folder`, whose name is about to be sent, has a conflict-copy name.
+
+    A folder that is kept for local changes gets such a name if a coworker's entry needs its name.
+    That is no conflict as long as the service does not get the folder.
+    """
+    original = name_of_original(folder.name)
+    if original in (None, folder.name) or folder.ino in state.intents.conflicts.copies():
+        return
+    other = state.inodes.child(folder.parent, original or "")
+    if other is None:
+        record_conflict(state, folder.ino, folder.ino, "")
+    else:
+        record_conflict(state, folder.ino, other.ino, other.modified_by)
 
 
 def end_conflict_if_renamed(state: LocalState, inode: Inode, name: str) -> None:

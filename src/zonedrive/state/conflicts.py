@@ -12,7 +12,7 @@ import time
 from zonedrive.errors import Changed
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
-from zonedrive.state import local_operations
+from zonedrive.state import local_operations, remote_operations
 from zonedrive.state.conflict_copies import (
     copy_name,
     is_copy_name,
@@ -25,7 +25,7 @@ from zonedrive.state.inode import NOWHERE, Inode, Kind, Local
 from zonedrive.state.intents import Intent
 from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, name_left
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge import fields_of
+from zonedrive.state.merge import Merge, fields_of
 from zonedrive.state.names import local_name, safe
 from zonedrive.state.pending_requests import PendingRequest
 
@@ -42,7 +42,7 @@ def recreate(state: LocalState, inode: Inode, request: PendingRequest | None = N
         if request is not None:
             state.requests.note(request)
         remove_mark(state, inode)
-        state.inodes.update(inode, remote_id=None, remote_parent=None, remote_name=None)
+        state.unbind(inode)
         state.intents.set_base(inode.ino, None)
         record_conflict(state, inode.ino, inode.ino, "")
     reached(Place.RECREATED)
@@ -52,8 +52,9 @@ def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:
     """Apply the service's deletion of the inode's entry to the local state.
 
     A locally edited file becomes a new file. Any other file is removed. A folder stays until the
-    next listing, which removes the folder or keeps the local changes in it. Raises Changed if a
-    program is writing to the file, because the edit is not complete.
+    next listing, which removes the folder or keeps the local changes in it. A folder that was
+    moved into a new folder, of which there is no listing, is removed or kept at once. Raises
+    Changed if a program is writing to the file, because the edit is not complete.
     """
     writing = state.local(inode.ino) & (Local.CONTENT | Local.OPENING)
     if writing and not intent.generation and inode.parent != NOWHERE:
@@ -67,12 +68,18 @@ def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:
         return
     log.info("inode %d: deleted on the service while renamed locally", inode.ino)
     if inode.is_folder:
+        parent = state.inodes.get(inode.parent)
+        merge = Merge(state, parent, time.monotonic_ns(), lambda: True)
         with state.transaction():
-            # Record the place that a listing would show: the next listing then removes the folder,
-            # or keeps the local changes in it.
-            above = state.inodes.get(inode.parent).remote_id
-            state.inodes.update(inode, remote_parent=above, remote_name=state.remote_name(inode))
             state.intents.done(intent, place=True)
+            if parent.is_new:
+                merge.accept_deletion(inode)
+            else:
+                # Record the place that a listing would show: the next listing then removes the
+                # folder, or keeps the local changes in it.
+                name = state.remote_name(inode)
+                state.inodes.update(inode, remote_parent=parent.remote_id, remote_name=name)
+        remote_operations.queue_invalidations(state, merge.result)
         return
     if inode.parent != NOWHERE:
         state.invalidations.put(EntryGone(inode.parent, inode.name.encode(), inode.ino))
@@ -90,7 +97,7 @@ def keep_both_versions(state: LocalState, inode: Inode, found: Entry) -> None:
     former, identity, intent = inode.name, inode.identity, state.intents.get(inode.ino)
     with state.transaction():
         name = copy_name(state, inode)
-        state.inodes.update(inode, remote_id=None, remote_parent=None, remote_name=None)
+        state.unbind(inode)
         move(state, inode, inode.parent, name)
         entry = state.inodes.add(
             inode.parent, former, Kind.FILE, zone=inode.zone, mode=inode.mode, **identity
@@ -122,13 +129,17 @@ def rename_local_aside(state: LocalState, inode: Inode, found: Entry) -> None:
     state.listing_outdated.notify(parent)
 
 
-def show_kept(state: LocalState, inode: Inode, folder: Inode, found: Entry) -> None:
+def show_kept(state: LocalState, inode: Inode, folder: Inode | None, found: Entry | None) -> None:
     """Undo the removal of `inode`, whose entry `found` the service keeps in `folder`.
 
     Show the entry under its name. If that is a conflict-copy name, record a conflict between the
     entry and the inode that now has the former name in `folder`, or the entry itself if there is no
-    such inode. If another inode has the entry's name, the next listing decides what to show.
+    such inode. The next listing decides what to show if another inode has the entry's name, if the
+    folder is not here, or if the entry's description is missing or incomplete.
     """
+    if folder is None or found is None or found.unsure or not state.inodes.is_here(folder):
+        local_operations.forget(state, inode)
+        return
     original, is_copy = inode.name, is_copy_name(found.name, inode.name)
     with state.transaction():
         local_operations.forget(state, inode)

@@ -23,6 +23,7 @@ from zonedrive.cipher import Box
 from zonedrive.db import Database
 from zonedrive.errors import Damaged
 from zonedrive.model import Attributes, Revision
+from zonedrive.state import repair
 from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.names import BY_USER, local_only_reason
 
@@ -217,7 +218,7 @@ class InodeTable:
     def get(self, ino: int) -> Inode | None:
         """Return the inode with the given number, or None.
 
-        Raises Damaged or MsgspecError if the row is damaged and no listing could restore the row.
+        Raises Damaged if the row is damaged and no listing could restore the row.
         """
         return next(self._select("ino = ?", (ino,)), None)
 
@@ -461,13 +462,14 @@ class InodeTable:
 
     def _inode(self, row: tuple[Any, ...]) -> Inode:
         ino, parent, kind, zone, remote_id, _, generation, local, listed, blob, _, seen = row
-        if kind not in _KINDS:
-            raise Damaged(f"the row of inode {ino} is damaged")
+        if kind not in _KINDS or not isinstance(zone, str):
+            repair.note_row(self._database, why := f"the row of inode {ino} is damaged")
+            raise Damaged(why)
         try:
             sealed = _decode_sealed(self._box.open(blob, b"inode %d" % ino))
-        except (Damaged, msgspec.MsgspecError):
+        except (Damaged, msgspec.MsgspecError, TypeError) as wrong:
             if remote_id is None or generation:
-                raise
+                raise Damaged(f"the row of inode {ino} is damaged") from wrong
             log.error("the row of inode %d is damaged: its entry is listed again", ino)
             seen, sealed = 0, _nothing(ino)
         name, remote_name, share = sealed.name, sealed.remote_name, sys.intern

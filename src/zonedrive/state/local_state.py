@@ -105,6 +105,9 @@ class LocalState(Stores):
         self.former_ids: LRUCache[int, str] = LRUCache(COPIES)
         # By id of an entry: the name of the new file that was last uploaded to it since the start.
         self.uploaded_names: LRUCache[str, str] = LRUCache(COPIES)
+        # True after the service has treated names as equal that differ only in case or Unicode
+        # normalization.
+        self.unites_spellings = False
         # Notified with the ino of a folder, `listing_outdated` also with None for all folders.
         self.listing_merged: Observers[[int]] = Observers()
         self.listing_outdated: Observers[[int | None]] = Observers()
@@ -554,6 +557,20 @@ class LocalState(Stores):
         """Record a request before it is sent."""
         with self.transaction():
             self.requests.note(request)
+
+    def unbind(self, inode: Inode) -> None:
+        """Turn the inode into one that has no entry on the service.
+
+        The protection of the former entry no longer applies. Call within a transaction.
+        """
+        free = msgspec.structs.replace(
+            inode.attributes, read_protected=False, write_protected=False
+        )
+        if free != inode.attributes:
+            self.invalidations.put(InodeChanged(inode.ino, attr_only=True))
+        self.inodes.update(
+            inode, remote_id=None, remote_parent=None, remote_name=None, attributes=free
+        )
 
     def resolved(self, request: PendingRequest) -> None:
         """Delete a pending request whose outcome is known.

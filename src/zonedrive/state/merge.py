@@ -21,14 +21,14 @@ from typing import Any, Protocol
 import msgspec
 
 from zonedrive.errors import Changed, StoreError
-from zonedrive.model import Entry, Revision, Zone
-from zonedrive.state.conflict_copies import end_conflict_if_renamed, remove_mark, rename_to_copy
+from zonedrive.model import Entry, Zone
+from zonedrive.state import remote_binding
+from zonedrive.state.conflict_copies import end_conflict_if_renamed, rename_to_copy
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind, Local
 from zonedrive.state.inode_table import batches
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import fits, folded, is_aside, local_name, safe, shows, zone_name
-from zonedrive.state.remote_binding import unite
 
 SORTED = 5000  # entries sorted in one step
 STEP = 500  # entries of one transaction: about ten milliseconds
@@ -426,7 +426,7 @@ class Merge:
             self._take_back(plain, to_folder=inode.is_folder)
             if (kept := self._kept(plain)) is not None:
                 with suppress(StoreError, Changed):  # a later listing tries again
-                    unite(self._state, kept, inode)
+                    remote_binding.unite(self._state, kept, inode)
             elif not inodes.has_name(parent, plain):
                 alone.append((inode, name, entry_id))
         self._give_names(alone, self._take_names(alone))
@@ -565,6 +565,17 @@ class Merge:
         elif child.is_folder:
             self._keep_ours(child)
 
+    def accept_deletion(self, folder: Inode) -> None:
+        """Apply the deletion of a folder that no listing shows, because its parent is new.
+
+        Remove the folder, or keep it for the local changes in it, as a listing does. Call within a
+        transaction.
+        """
+        if self._busy(folder):
+            self._keep_ours(folder)
+        else:
+            self._remove(folder)
+
     def _keep_ours(self, folder: Inode) -> None:
         """Keep a folder that the service no longer has, and the local changes below it.
 
@@ -588,38 +599,18 @@ class Merge:
             ahead.pop()
             if each.remote_id is None:
                 continue
-            self._forget_parked_in(each)
-            self._unbind(each)
-
-    def _unbind(self, folder: Inode) -> None:
-        """Turn `folder`, whose entry was deleted on the service, into a new folder.
-
-        Also end its pending move, and remove the hash suffix (see `names`) from its name.
-        """
-        state = self._state
-        state.former_ids[folder.ino] = folder.entry_id
-        if (intent := state.intents.get(folder.ino)) is not None:
-            state.intents.done(intent, place=True)
-        remove_mark(state, folder)
-        state.inodes.update(
-            folder, remote_id=None, remote_parent=None, remote_name=None, revision=Revision("")
-        )
-
-    def _forget_parked_in(self, folder: Inode) -> None:
-        """Clear `remote_parent` of the parked files whose entries are in the remote `folder`.
-
-        The folder has left the tree, so programs save no new files in it. If a coworker has moved
-        the folder, a later listing gives the folder another inode, and contains the entries again.
-        """
-        state, place = self._state, (folder.zone, folder.remote_id)
-        for intent in state.intents.parked():
-            inode = state.inodes.find(intent.ino)
-            if inode is not None and (inode.zone, inode.remote_parent) == place:
-                state.inodes.update(inode, remote_parent=None)
+            remote_binding.unbind_folder(self._state, each)
 
     def _is_moved_into(self, folder: Inode, child: Inode) -> bool:
-        """Return True if `child` was moved to `folder` locally, but not yet on the service."""
+        """Return True if `child` was moved to `folder` locally, but not yet on the service.
+
+        Also return True if the entry has a temporary name on the service, or is getting one. Only
+        its move gives it a regular name again.
+        """
+        request = self._state.requests.get(child.ino)
         is_elsewhere = child.remote_parent not in (None, folder.remote_id)
+        is_elsewhere |= is_aside(child.remote_name)
+        is_elsewhere |= request is not None and is_aside(request.name)
         return is_elsewhere and bool(self._state.local(child.ino) & Local.PLACE)
 
     def _busy(self, inode: Inode) -> bool:
@@ -673,7 +664,7 @@ class Merge:
                 continue
             self.result.gone.append((each.parent, each.name, each.ino))
             if each.is_folder:
-                self._forget_parked_in(each)
+                remote_binding.release_parked_in(self._state, each)
             if each.generation:
                 self.result.copies.append((each.ino, each.generation))
             self._inodes.unlink(each)

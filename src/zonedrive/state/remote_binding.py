@@ -12,7 +12,7 @@ from functools import partial
 from zonedrive.errors import Changed, StoreError
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry, Revision
-from zonedrive.state.conflict_copies import record_conflict, rename_to_copy
+from zonedrive.state.conflict_copies import record_conflict, remove_mark, rename_to_copy
 from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryGone, InodeChanged, name_left
@@ -100,9 +100,38 @@ def release(state: LocalState, parked: Inode) -> None:
     The entry is kept because a coworker has moved it.
     """
     with state.transaction():
-        state.inodes.update(parked, remote_id=None, remote_parent=None, remote_name=None)
+        state.unbind(parked)
         state.intents.drop(parked.ino)
     state.moved_entries.pop(parked.ino, None)
+
+
+def unbind_folder(state: LocalState, folder: Inode) -> None:
+    """Turn `folder`, whose entry was deleted on the service, into a new folder.
+
+    Also end its pending move, and remove the hash suffix (see `names`) from its name. Call within a
+    transaction.
+    """
+    release_parked_in(state, folder)
+    state.former_ids[folder.ino] = folder.entry_id
+    if (intent := state.intents.get(folder.ino)) is not None:
+        state.intents.done(intent, place=True)
+    remove_mark(state, folder)
+    state.unbind(folder)
+    state.inodes.update(folder, revision=Revision(""))
+
+
+def release_parked_in(state: LocalState, folder: Inode) -> None:
+    """Clear `remote_parent` of the parked files whose entries are in the remote `folder`.
+
+    The folder has left the tree, so programs save no new files in it. If a coworker has moved the
+    folder, a later listing gives the folder another inode, and contains the entries again. Call
+    within a transaction.
+    """
+    place = folder.zone, folder.remote_id
+    for intent in state.intents.parked():
+        inode = state.inodes.find(intent.ino)
+        if inode is not None and (inode.zone, inode.remote_parent) == place:
+            state.inodes.update(inode, remote_parent=None)
 
 
 def hand_over(
@@ -118,7 +147,7 @@ def hand_over(
         # A renamed file that is a conflict copy has become one at its new place.
         state.intents.conflicts.pass_on(old.ino, new.ino, is_copy=old.local or not stays)
         if stays:
-            state.inodes.update(old, remote_id=None, remote_parent=None, remote_name=None)
+            state.unbind(old)
         else:
             state.inodes.unlink(old)
             state.intents.drop(old.ino)
@@ -163,7 +192,7 @@ def detach_and_delete_remote(state: LocalState, inode: Inode, due_ns: int) -> No
     earliest time to send the deletion (wall clock). Call within a transaction.
     """
     identity = inode.identity
-    state.inodes.update(inode, remote_id=None, remote_parent=None, remote_name=None)
+    state.unbind(inode)
     state.intents.drop(inode.ino)
     ghost = state.inodes.add(
         NOWHERE, inode.name, Kind.FILE, zone=inode.zone, size=inode.size, **identity

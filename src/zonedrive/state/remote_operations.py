@@ -16,6 +16,7 @@ from zonedrive.state.conflict_copies import (
     end_conflict_if_renamed,
     move,
     record_conflict,
+    record_conflict_of_folder,
 )
 from zonedrive.state.inode import NOWHERE, Inode, Local
 from zonedrive.state.intents import Intent, due_in, provisional_id
@@ -216,6 +217,26 @@ def discard_sent(
             _record_sent_to(state, inode, request, current, sent_to)
     state.content_changed(inode)
     state.resolved(request)
+
+
+def send_again(state: LocalState, request: PendingRequest, stray: Entry) -> bool:
+    """End `request`, schedule its upload again, and schedule the deletion of the file `stray`.
+
+    The upload has created `stray` instead of a version. Return False, and do nothing, if an inode
+    represents `stray`, because the file then existed before the upload.
+    """
+    folder = state.inodes.by_remote(request.zone, request.folder)
+    if folder is None or folder.parent == NOWHERE:
+        return False
+    if state.inodes.by_remote(request.zone, stray.id) is not None:
+        return False
+    with state.transaction():
+        state.resolved(request)
+        name = local_name(stray.name, stray.id, state.inodes.children(folder.ino))
+        inode = state.inodes.add(folder.ino, name, **fields_of(stray, folder))
+        state.inodes.recent_writes.add(request.zone, stray.id)
+        local_operations.remove(state, inode, final=True)
+    return True
 
 
 def _record_sent_to(
@@ -472,6 +493,7 @@ def create_lost_folder(state: LocalState, folder: Inode) -> None:
             if not each.is_new or each.local or state.intents.get(each.ino) is not None:
                 break
             log.warning("inode %d: deleted on the service while edited, created again", each.ino)
+            record_conflict_of_folder(state, each)
             state.intents.place(each.ino, state.due())
 
 

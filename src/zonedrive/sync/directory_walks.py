@@ -133,25 +133,29 @@ class DirectoryWalk:
                 yield ino, key
 
     def _after_position(self) -> Iterator[tuple[int, Key]]:
-        path = [self.top]
-        for place in self._position:
+        path, position = [self.top], self._position  # which changes meanwhile
+        for place in position:
             path.append(self._levels[path[-1]].inos[place])
         if self.deep:
-            yield from self._inside(path[-1], 0)
-        for ino, place in reversed([*zip(path, self._position, strict=False)]):
-            yield from self._inside(ino, place + 1)
+            yield from self._inside(path[-1], position, 0)
+        for depth, place in reversed([*enumerate(position)]):
+            yield from self._inside(path[depth], position[:depth], place + 1)
 
-    def _inside(self, ino: int, first: int) -> Iterator[tuple[int, Key]]:
+    def _inside(self, ino: int, key: Key, first: int) -> Iterator[tuple[int, Key]]:
         """Yield the ino and key of a folder's subfolders, starting at index `first`.
 
         In a deep walk, the subfolders of each subfolder follow directly after that subfolder.
+        `key` is the key of the folder. A folder that was moved since may have another key; else a
+        folder that was moved into one of its subfolders would be inside itself.
         """
-        if (level := self._levels.get(ino)) is None:
+        level = self._levels.get(ino)
+        if level is None or level.key != key:
             return
         for place in range(first, len(level.inos)):
-            yield level.inos[place], (*level.key, place)
+            here = (*key, place)
+            yield level.inos[place], here
             if self.deep:
-                yield from self._inside(level.inos[place], 0)
+                yield from self._inside(level.inos[place], here, 0)
 
     def _key(self, folder: Inode) -> Key | None:
         level = self._levels.get(folder.parent)

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 
+from zonedrive.content.source import Source
 from zonedrive.errors import Changed, Forbidden, NotFound, NotSupported, Rejected
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
@@ -9,6 +10,7 @@ from zonedrive.state import local_operations, remote_operations
 from zonedrive.state.inode import Inode, Local
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import content_of
+from zonedrive.sync.remote_source import VersionSource
 
 TRIES = 5  # default number of downloads of one file that each find a newer version
 
@@ -25,22 +27,44 @@ async def materialize(
     """
     changes = 0
     while not inode.generation and not inode.is_new:
-        state.spool.require_room(inode.size)
-        generation, content = state.next_generation(), Snapshot(lambda: content_of(inode))
-        path = state.spool.path(inode.ino, generation)
-        source = state.source(inode)
         try:
-            file = await state.cache.export(inode.ino, inode.revision, inode.size, source, path)
+            await _copy(state, inode, state.source(inode))
         except Changed:
             changes += 1
             if changes == tries or not await refresh_version(state, service, inode):
                 raise
-            continue
-        file.close()
-        if content.is_current and state.inodes.find(inode.ino) is inode:  # not removed meanwhile
-            local_operations.adopt_copy(state, inode, generation, file)
-        else:
-            state.spool.delete(inode.ino, generation)
+
+
+async def _copy(state: LocalState, inode: Inode, source: Source) -> None:
+    """Copy the version that a file shows from the cache, or from `source`, into the spool."""
+    state.spool.require_room(inode.size)
+    generation, content = state.next_generation(), Snapshot(lambda: content_of(inode))
+    path = state.spool.path(inode.ino, generation)
+    file = await state.cache.export(inode.ino, inode.revision, inode.size, source, path)
+    file.close()
+    if content.is_current and state.inodes.find(inode.ino) is inode:  # not removed meanwhile
+        local_operations.adopt_copy(state, inode, generation, file)
+    else:
+        state.spool.delete(inode.ino, generation)
+
+
+async def keep_former_version(state: LocalState, service: Service, inode: Inode) -> None:
+    """Copy the version that a file shows into the spool, although the service has a newer one.
+
+    Does nothing if the file already has local content. Also does nothing if the version can be read
+    neither from the cache nor from the service. Raises the service's other errors.
+    """
+    if inode.generation or inode.is_new:
+        return
+    source = state.source(inode)
+    with suppress(Changed, NotFound, Forbidden, Rejected, NotSupported):
+        if not state.cache.is_complete(inode.ino, inode.revision):
+            versions = await service.versions(inode.zone, inode.entry_id)
+            known = (each for each in versions if each.revision == inode.revision)
+            if (former := next(known, None)) is None:
+                return
+            source = VersionSource(service, inode.zone, inode.entry_id, former.version)
+        await _copy(state, inode, source)
 
 
 async def keep_readable(state: LocalState, service: Service, removed: Inode) -> None:

@@ -29,6 +29,11 @@ backup file that was created and removed causes no step. Some cases need more ca
   file, the file is deleted as soon as its content is on this machine.
 * An entry must leave a place before another entry can take the place. In a cycle, such as two
   exchanged names, one of the entries first moves to a temporary name (ASIDE).
+* Some services treat names as equal that differ only in case or Unicode normalization. An upload of
+  a new file then becomes a version of the entry with the other spelling. If such an entry is to be
+  deleted or moved away, the upload waits for that, unless it needs an action of the user. Once the
+  service is known to treat names as equal, new folders and moved entries also wait, and an entry in
+  a cycle moves to a temporary name.
 
 If thousands of intents wait, `fold` gets only some of them at a time. Intents that concern names
 (creations of folders, moves and deletions) depend on each other. They also depend on the intents of
@@ -56,7 +61,7 @@ from zonedrive.state import local_operations
 from zonedrive.state.inode import NOWHERE, Inode, Local
 from zonedrive.state.intents import Intent, IntentTable
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.names import is_aside
+from zonedrive.state.names import folded, is_aside
 
 BATCH = 200  # maximum number of content-only intents in one call of `fold`
 LARGE = 256 << 10  # bytes
@@ -130,11 +135,15 @@ def fold(
     intents: Iterable[Intent],
     views: Mapping[int, InodeView],
     being_written: Collection[Place] = frozenset(),
+    *,
+    unites_spellings: bool = False,
 ) -> list[Step]:
     """Return the next step of every intent that has one, including steps that must wait.
 
     `views` contains the facts about the inodes; an intent without a view is ignored.
     `being_written` contains the places of new files that programs have open for writing.
+    `unites_spellings` tells whether the service is known to treat names as equal that differ only
+    in case or Unicode normalization.
     """
     items = [(intent, views[intent.ino]) for intent in intents if intent.ino in views]
     places = _places(items, being_written)
@@ -171,7 +180,7 @@ def fold(
     # at its place.
     inherited: set[Place | None] = {views[ino].place for ino in adopted}
     steps = [step for step in steps if not _has_successor(step, views[step.ino], inherited)]
-    return _ordered(steps, views, places)
+    return _ordered(steps, views, places, _spelled_alike(steps, views, every=unites_spellings))
 
 
 def _places(items: Iterable[tuple[Intent, InodeView]], being_written: Iterable[Place]) -> Places:
@@ -255,8 +264,15 @@ def _step(
     return None
 
 
-def _ordered(steps: Sequence[Step], views: Mapping[int, InodeView], places: Places) -> list[Step]:
+def _ordered(
+    steps: Sequence[Step],
+    views: Mapping[int, InodeView],
+    places: Places,
+    spelled_alike: Mapping[int, set[int]],
+) -> list[Step]:
     """Return the steps with their dependencies; break a cycle, if there is one.
+
+    For `spelled_alike`, see the function of this name.
 
     If steps are waiting for each other in a cycle, one of them becomes an ASIDE step, which moves
     its entry to a temporary name. Later calls break the other cycles.
@@ -276,6 +292,7 @@ def _ordered(steps: Sequence[Step], views: Mapping[int, InodeView], places: Plac
             ino if heirs.get(ino) in (None, step.ino) else heirs[ino]
             for ino in _in_the_way(step, held_by, views, places)
         }
+        | spelled_alike.get(step.ino, set())
         for step in steps
     }
     waits = {
@@ -306,6 +323,38 @@ def _in_the_way(
         if leaving is not None and leaving.ino != step.ino:
             return {leaving.ino}
     return set()
+
+
+def _spelled_alike(
+    steps: Sequence[Step], views: Mapping[int, InodeView], *, every: bool
+) -> dict[int, set[int]]:
+    """Return, for each step that takes a place, the entries with another spelling of its name.
+
+    Only entries that steps delete or move away are returned. Unless `every` is set, only uploads of
+    new files are considered, and steps that need an action of the user (`Intent.failed`) are left
+    out: most services treat the names as different, and the upload could wait for ever.
+
+    No step waits for the upload of a new file without a pending request, so the dependencies of
+    uploads form no cycle. The service rejects a taken name of a new folder or a move, so these need
+    to wait only if the service is known to treat the names as equal.
+    """
+    takers = [
+        step.ino
+        for step in steps
+        if (every or step.action is Action.UPLOAD) and _takes_a_place(step, views[step.ino])
+    ]
+    if not takers:
+        return {}
+    leaving = defaultdict[tuple[int, str], set[int]](set)
+    for step in steps:
+        view, leaves = views[step.ino], step.action in (Action.MOVE, Action.DELETE)
+        is_waited_for = leaves and (every or not step.intent.failed)
+        if view.origin is not None and not view.new and is_waited_for:
+            leaving[view.origin[0], folded(view.origin[1])].add(step.ino)
+    if not leaving:
+        return {}
+    places = ((ino, views[ino].place) for ino in takers)
+    return {ino: leaving.get((at, folded(name)), set()) - {ino} for ino, (at, name) in places}
 
 
 def _folders_first(
@@ -463,6 +512,10 @@ class InodeViews:
             if inode is not None and inode.is_new and inode.parent != NOWHERE and not inode.local:
                 places.add(self._place(inode))
         return places
+
+    def unites_spellings(self) -> bool:
+        """Return True if the service is known to treat different spellings of a name as equal."""
+        return self._state.unites_spellings
 
     def temporarily_named(self) -> set[int]:
         """Return the inodes to be moved whose entries may have a temporary name (see ASIDE)."""
@@ -632,4 +685,5 @@ class Planner:
             else:
                 found.append(intent)
                 views[ino] = view
-        return fold(found, views, self._views.being_written())
+        written, unites = self._views.being_written(), self._views.unites_spellings()
+        return fold(found, views, written, unites_spellings=unites)

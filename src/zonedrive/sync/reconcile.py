@@ -33,6 +33,8 @@ from zonedrive.errors import (
     Locked,
     NotFound,
     NotLoggedOn,
+    NotSupported,
+    Rejected,
     RemoteError,
     Unavailable,
     Unreachable,
@@ -41,8 +43,9 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry, Revision, Version, differ_in_precision
 from zonedrive.remote.service import Service
 from zonedrive.single_flight import Flight, SingleFlight
-from zonedrive.snapshot import Snapshot
-from zonedrive.state import conflicts, local_operations, remote_binding, remote_operations
+from zonedrive.snapshot import Snapshot, Stale
+from zonedrive.state import conflicts, remote_binding, remote_operations
+from zonedrive.state.conflict_copies import UNKNOWN, record_conflict
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.invalidation import EntryGone
@@ -51,6 +54,7 @@ from zonedrive.state.names import folded, is_aside
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.compare import Comparer, current_entry, require_deletion
 from zonedrive.sync.directory_cache import DirectoryCache
+from zonedrive.sync.materialize import keep_former_version
 from zonedrive.translation import marked
 
 log = logging.getLogger(__name__)
@@ -102,6 +106,15 @@ class Reconciler:
         Return False at once if no such request is running.
         """
         return await self._under_way.wait((folder, name))
+
+    async def wait_for_spellings(self, folder: str, name: str) -> None:
+        """Wait until no request is running for this folder (remote id) and any spelling of `name`.
+
+        The spellings of a name differ only in case or Unicode normalization.
+        """
+        for key in self._under_way:
+            if key[0] == folder and folded(key[1]) == folded(name):
+                await self._under_way.wait(key)
 
     @contextmanager
     def sending(self, request: PendingRequest) -> Iterator[None]:
@@ -254,8 +267,11 @@ class Reconciler:
             if found.unsure:
                 raise BadAnswer("the service sends no valid id, kind or size of this entry")
             other = state.inodes.by_remote(request.zone, found.id)
-            if other is not None and other is not inode and state.in_use(other):
-                return None  # a program uses that inode, so it is a separate file
+            if other is not None and other is not inode:
+                if state.in_use(other):
+                    return None  # a program uses that inode, so it is a separate file
+                if state.inodes.is_below(inode, other):
+                    return None  # the user has moved that folder here on another computer
         if found.folder != inode.is_folder:
             return None
         if inode.is_folder:
@@ -434,7 +450,7 @@ class Reconciler:
         bytes_go = remote_operations.record_arrival(state, inode, request, entry)
         can_delete = self._service.can("delete", folder=inode.is_folder)
         if inode.parent == NOWHERE and not can_delete and not self._has_successor(request):
-            self._forget(inode)
+            self._forget(inode, entry)
         if bytes_go:
             await self._to_cache(request, inode, entry, known, is_cached=is_cached)
             reached(Place.CACHED)
@@ -448,20 +464,62 @@ class Reconciler:
     ) -> bool:
         """Return True, and end the request, if the inode `other` keeps `entry`.
 
-        Return False if `inode` can take over the entry. No trio checkpoint occurs in this case.
+        Return False if `inode` can take over the entry. Raises Stale if the request has changed
+        meanwhile.
         """
-        state = self._state
-        intent = state.intents.get(other.ino)
-        if remote_operations.entry_has_other_name(state, request, entry):
+        state, pending = self._state, self._state.requests.snapshot(request)
+        has_other_name = remote_operations.entry_has_other_name(state, request, entry)
+        unseen_author = ""
+        if self._can_hand_over(other):
+            opened = state.opened.get(other.ino)
+            if other.parent != NOWHERE or (opened is not None and opened.session is None):
+                await keep_former_version(state, self._service, other)
+            if has_other_name:
+                unseen_author = await self._unseen_author(other, entry)
+            pending.require()
+            if state.inodes.by_remote(inode.zone, entry.id) is not other:
+                raise Stale
+        is_here = remote_operations.is_at_place(state, inode, request)
+        if has_other_name and not (is_here and self._can_hand_over(other)):
             return await self._leave_to_other_name(inode, request, other, entry)
+        intent = state.intents.get(other.ino)
         if inode.parent != NOWHERE and intent is not None and (intent.parked or intent.gone):
             # The service has made the new file the next version of a removed or parked file.
             remote_binding.hand_over(state, other, intent, inode, entry.revision)
+            if unseen_author:
+                record_conflict(state, inode.ino, inode.ino, unseen_author)
         elif state.in_use(other):
             # A listing came first, and a program uses the inode that its merge created.
             self._leave_to(inode, request)
             return True
         return False
+
+    def _can_hand_over(self, other: Inode) -> bool:
+        """Return True if a new file can take over the entry of `other` at once.
+
+        `other` is a parked file, or a removed one whose deletion is not being sent.
+        """
+        intent = self._state.intents.get(other.ino)
+        if intent is None or other.is_folder:
+            return False
+        return intent.parked or (intent.gone and other.ino not in self._state.in_flight)
+
+    async def _unseen_author(self, other: Inode, entry: Entry) -> str:
+        """Return the author of a coworker's version that an upload has replaced, or "".
+
+        Return "" if `other`, whose entry it was, has shown that version. `entry` is the uploaded
+        version. If the service does not list the versions, the author of the shown version counts.
+        """
+        state, intent = self._state, self._state.intents.get(other.ino)
+        author = other.modified_by or UNKNOWN
+        if versions := await self._listed_versions(other.zone, entry.id):
+            known = {other.revision} | ({intent.base} if intent is not None else set())
+            revisions = [each.revision for each in versions]
+            at = revisions.index(entry.revision) if entry.revision in revisions else 0
+            below = versions[at + 1 : at + 2]
+            authors = (each.modified_by for each in below if each.revision not in known)
+            author = next((each or UNKNOWN for each in authors), "")
+        return "" if state.is_own(author) else author
 
     def _has_successor(self, request: PendingRequest) -> bool:
         """Return True if a new local file can take over the remote entry of the request.
@@ -477,8 +535,11 @@ class Reconciler:
     async def _arrived_elsewhere(self, inode: Inode, request: PendingRequest, entry: Entry) -> None:
         """Record that an upload went to `entry`, another entry with the same name.
 
-        If the original entry is deleted, the inode becomes the inode of `entry`. Otherwise the
-        inode keeps the original entry, see `discard_sent`.
+        If the original entry is deleted, the inode becomes the inode of `entry`, unless the inode
+        was removed and `entry` is a coworker's file; then that file stays, and the user is told. If
+        the original entry is not deleted, the inode keeps it, see `discard_sent`. But if it had a
+        temporary name, and the upload has created the file `entry` of this name, delete `entry` and
+        send the content again.
         """
         state = self._state
         pending = state.requests.snapshot(request)
@@ -488,8 +549,24 @@ class Reconciler:
             log.warning("inode %d: deleted on the service during the upload: the version is in a"
                         " new file there", inode.ino)  # fmt: skip
             made = msgspec.structs.replace(request, remote_id=None)
+            versions = list[Version]()
+            if inode.parent == NOWHERE:
+                versions = await self._listed_versions(request.zone, entry.id)
+                pending.require()
+            path = state.path(inode.ino)
             conflicts.recreate(state, inode, made)
-            await self.arrived(made, entry)
+            if len(versions) > 1:  # a coworker has made the new file
+                state.refusals.add(request.zone, entry.id, path, STAYS_THERE)
+                self._folders.forget()
+                self._leave_to(inode, made)
+            else:
+                await self.arrived(made, entry)
+            return
+        is_stray = is_aside(request.name) and not is_aside(current.name)
+        is_stray = is_stray and await self._is_only_version(request.zone, entry)
+        pending.require()
+        if is_stray and remote_operations.send_again(state, request, entry):
+            log.info("inode %d: lost its temporary name during the upload: sent again", inode.ino)
             return
         log.warning("inode %d: renamed by a coworker during the upload: the version is in"
                     " another file of the former name", inode.ino)  # fmt: skip
@@ -498,6 +575,22 @@ class Reconciler:
         folder = state.inodes.by_remote(request.zone, request.folder)
         if folder is not None:
             await self._folders.refresh(folder, time.monotonic_ns())
+
+    async def _is_only_version(self, zone: str, entry: Entry) -> bool:
+        """Return True if the file has no version before `entry`, and the service can delete it.
+
+        Return False if the service does not list the versions.
+        """
+        if not self._service.can("delete"):
+            return False
+        return len(await self._listed_versions(zone, entry.id)) == 1
+
+    async def _listed_versions(self, zone: str, file_id: str) -> list[Version]:
+        """Return the versions of a file, newest first, or [] if the service does not list them."""
+        if self._service.can("versions"):
+            with suppress(Forbidden, NotFound, NotSupported, Rejected):
+                return await self._service.versions(zone, file_id)
+        return []
 
     async def _leave_to_other_name(
         self, inode: Inode, request: PendingRequest, other: Inode, entry: Entry
@@ -552,10 +645,12 @@ class Reconciler:
             state.invalidations.put(EntryGone(inode.parent, inode.name.encode(), inode.ino))
         self._forget(inode)
 
-    def _forget(self, inode: Inode) -> None:
+    def _forget(self, inode: Inode, entry: Entry | None = None) -> None:
         """Remove an inode that needs no further request to the service.
 
-        If the inode has an entry, the entry stays on the service, and the user is told.
+        If the inode has an entry, the entry stays on the service, and the user is told. `entry` is
+        the entry as the service has it now; it is shown at once, because the next listing may be
+        far away if the connection is lost.
         """
         if inode.remote_id is not None:
             log.warning("inode %d: removed during the upload: stays on the service", inode.ino)
@@ -563,7 +658,9 @@ class Reconciler:
                 inode.zone, inode.remote_id, self._state.path(inode.ino), STAYS_THERE
             )
             self._folders.forget()
-        local_operations.forget(self._state, inode)
+        folder_id = (entry and entry.parent_id) or inode.remote_parent or ""
+        folder = self._state.inodes.by_remote(inode.zone, folder_id)
+        conflicts.show_kept(self._state, inode, folder, entry)
 
     async def _to_cache(
         self,

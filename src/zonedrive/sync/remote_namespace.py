@@ -30,6 +30,7 @@ from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.compare import COMPARISONS, current_entry, require_deletion
 from zonedrive.sync.directory_cache import DirectoryCache, clocks_ns
 from zonedrive.sync.materialize import keep_readable
+from zonedrive.sync.moved_entries import DEEPEST
 from zonedrive.sync.reconcile import Reconciler
 from zonedrive.sync.rollback import FOR_GOOD, Rollback
 
@@ -83,6 +84,7 @@ class RemoteNamespace:
             except NotFound as missing:
                 if await self._is_folder_there(inode.zone, parent):
                     raise
+                await self._accept_deletions_above(inode.zone, parent)
                 raise Changed("the folder above was deleted on the service") from missing
             reached(Place.FOLDER_MADE)
             # If the response cannot be stored, the pending request stays.
@@ -123,6 +125,7 @@ class RemoteNamespace:
             missed = state.intents.count_failure(intent, Failure.UNLISTED_NAME)
         if missed > 1:
             found = next((each for each in entries if folded(each.name) == folded(name)), None)
+            state.unites_spellings |= found is not None
         other = None if found is None else state.inodes.by_remote(inode.zone, found.id)
         if found is None:
             if missed > COMPARISONS:
@@ -142,14 +145,35 @@ class RemoteNamespace:
 
         If `aside` is true, only move the entry to a temporary name, which frees its current name
         for another entry. A later step moves the entry to its final name. Raises the rejection if
-        the rollback is not possible.
+        the rollback is not possible. Raises Changed instead if a coworker has moved the target
+        folder, or a folder above it, into `inode`, and that folder is to be moved here as well.
+        Also raises Changed if a folder above the target was moved at the same time, and Stale if
+        the intent has changed.
         """
+        above = self._places_above(inode)
         try:
             await (self._step_aside if aside else self._move)(intent, inode)
         except FOR_GOOD as refused:
             await self._require_lasting(intent, inode, refused)
-            if not await self._roll_back(intent, inode, refused):
-                raise
+            is_cycle = isinstance(refused, Rejected) and await self._is_above_target(inode)
+            self._state.intents.snapshot(intent).require()
+            if self._places_above(inode) == above:
+                if await self._roll_back(intent, inode, refused, is_cycle=is_cycle):
+                    return
+                if self._places_above(inode) == above:
+                    raise
+            raise Changed("a folder above was moved meanwhile") from refused
+
+    def _places_above(self, inode: Inode) -> list[tuple[str | None, str | None]]:
+        """Return the places on the service of the target folder and of those above it, if known.
+
+        Return [] for a file.
+        """
+        if not inode.is_folder:
+            return []
+        target = self._state.inodes.get(inode.parent)
+        above = self._state.inodes.above_on_service(target)
+        return [(folder.remote_parent, folder.remote_name) for folder in (target, *above)]
 
     async def _require_lasting(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> None:
         """Raise `refused` if a gateway has rejected the change at most PASSING times.
@@ -176,6 +200,7 @@ class RemoteNamespace:
                     self._service.profile.operation("move", folder=inode.is_folder)
             planned.require()
             parent = self._folders.require_remote_id(folder)
+            await self._wait_for_uploads_to(inode)
             former = await self._revision(inode)
             planned.require()
             if await self._reconciler.wait_for(parent, name):
@@ -212,6 +237,15 @@ class RemoteNamespace:
         )
         state.refusals.over(inode.zone, entry.id)
         reached(Place.MOVE_NOTED)
+
+    async def _wait_for_uploads_to(self, inode: Inode) -> None:
+        """Wait until no upload is running that the service may store as a version of the entry.
+
+        The upload is that of a new file whose name differs only in case or Unicode normalization.
+        If the entry was deleted or moved at the same time, the new version would be, too.
+        """
+        place = inode.remote_parent or "", inode.remote_name or ""
+        await self._reconciler.wait_for_spellings(*place)
 
     async def _is_way_blocked(self, inode: Inode, parent: str, name: str) -> bool:
         """Return True if the entry needs a temporary name before it can get `name` in `parent`.
@@ -256,7 +290,13 @@ class RemoteNamespace:
             former = await self._revision(inode)
             planned.require()
             reached(Place.ASIDE_ASKED)
-            request, entry = await self._relocate(inode, above, aside_name(inode.ino, intent.seq))
+            name = aside_name(inode.ino, intent.seq)
+            try:
+                request, entry = await self._relocate(inode, above, name)
+            except AlreadyExists:  # another machine, possibly off, has given an entry this name
+                planned.require()
+                name = aside_name(inode.ino, time.time_ns())
+                request, entry = await self._relocate(inode, above, name)
             reached(Place.ASIDE_DONE)
         except NotFound as missing:
             await require_deletion(self._service, inode.zone, missing)
@@ -276,14 +316,52 @@ class RemoteNamespace:
             return inode.revision
         return (await self._service.entry(inode.zone, inode.entry_id)).revision
 
-    async def _roll_back(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
+    async def _is_above_target(self, inode: Inode) -> bool:
+        """Return True if the target folder is below the folder `inode` on the service.
+
+        No listing may have shown that. If a folder in between is to be moved, its place may be new;
+        then record it and raise Changed, because that folder can be moved first.
+        """
+        state, is_new_place = self._state, False
+        target = state.inodes.find(inode.parent) if inode.is_folder else None
+        if target is None:  # a file, or a folder that was removed meanwhile
+            return False
+        above = target.remote_id
+        for _ in range(DEEPEST):
+            if not above or above == inode.remote_id:
+                break
+            try:
+                entry = await self._service.entry(inode.zone, above)
+            except ZonedriveError:
+                return False
+            folder = state.inodes.by_remote(inode.zone, above)
+            intent = None if folder is None else state.intents.get(folder.ino)
+            if folder is not None and intent is not None and intent.place:
+                before = folder.remote_parent
+                await self._locate(intent, folder)
+                is_new_place |= folder.remote_parent != before
+            above = entry.parent_id
+        is_above = bool(above) and above == inode.remote_id
+        if is_above and is_new_place:
+            raise Changed("the target folder is still below the folder to move")
+        return is_above
+
+    async def _roll_back(
+        self, intent: Intent, inode: Inode, refused: ZonedriveError, *, is_cycle: bool = False
+    ) -> bool:
         """Undo a rejected move locally, and return True on success.
 
-        If folders above the former place were removed locally, restore these folders first.
+        If folders above the former place were removed locally, restore these folders first. For
+        `is_cycle`, see `Rollback.move`; then also find the folder of the former place, if no
+        listing has shown that folder or its new place.
         """
         state = self._state
         await self._locate(intent, inode)
-        if self._rollback.move(intent, inode, refused):
+        if is_cycle:
+            with suppress(ZonedriveError):
+                await self._folders.following.folder(inode.zone, inode.remote_parent or "")
+                await self._find_above(inode)
+        if self._rollback.move(intent, inode, refused, is_cycle=is_cycle):
             return True
         for each in (way := self._rollback.reopen(inode, refused)):
             folder = state.inodes.by_remote(inode.zone, each)
@@ -293,7 +371,23 @@ class RemoteNamespace:
                 await self._folders.refresh(folder, time.monotonic_ns())
             except ZonedriveError:
                 return False  # the next attempt finds the folders
-        return bool(way) and self._rollback.move(intent, inode, refused)
+        return bool(way) and self._rollback.move(intent, inode, refused, is_cycle=is_cycle)
+
+    async def _find_above(self, inode: Inode) -> None:
+        """Find the folders above the inode's former place that a coworker has moved.
+
+        The tree may still show them below the inode. Raises the service's error.
+        """
+        state, above = self._state, inode.remote_parent
+        for _ in range(DEEPEST):
+            folder = state.inodes.by_remote(inode.zone, above or "")
+            if folder is None or above is None:
+                return
+            found = (await self._service.entry(inode.zone, above)).parent_id
+            intent = state.intents.get(folder.ino)
+            if found and found != folder.remote_parent and not (intent and intent.place):
+                await self._folders.find(inode.zone, above, time.monotonic_ns())
+            above = found
 
     async def _locate(self, intent: Intent, inode: Inode) -> None:
         """Record the place that the entry has on the service after a failed move.
@@ -339,8 +433,8 @@ class RemoteNamespace:
     async def _accept_deletions_above(self, zone: str, remote_id: str) -> None:
         """End the pending move of a folder that was deleted remotely, and of such folders above it.
 
-        Such a pending move may wait for another entry's move into the folder `remote_id`. That
-        other move always fails, because the folder is gone.
+        Such a pending move may wait for another entry's move into the folder `remote_id`, or for
+        the creation of a folder in it. That other step always fails, because the folder is gone.
         """
         state = self._state
         target = state.inodes.by_remote(zone, remote_id)
@@ -386,6 +480,8 @@ class RemoteNamespace:
 
     async def _delete(self, intent: Intent, inode: Inode, planned: Snapshot[object]) -> None:
         await self._keep_readable(intent, inode)
+        await self._wait_for_uploads_to(inode)
+        planned.require()
         reason = await self._reason_to_keep(intent, inode)
         planned.require()  # another inode may represent the entry now
         if reason:

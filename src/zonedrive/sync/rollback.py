@@ -11,11 +11,12 @@ INVARIANT: each rolled-back change becomes a `RejectedChange`, and the user is t
 
 import logging
 from collections.abc import Mapping
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from zonedrive.errors import Forbidden, NotSupported, Rejected, ZonedriveError
 from zonedrive.model import Entry
 from zonedrive.state import conflicts, local_operations, remote_operations
+from zonedrive.state.conflict_copies import copy_name, record_conflict_of_folder
 from zonedrive.state.inode import ROOT, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
@@ -54,8 +55,6 @@ class Rollback:
         has_content = inode.is_folder and bool(state.inodes.numbers_in(inode.ino))
         if has_content and state.inodes.is_here(above):
             local_operations.put_back(state, inode, above)
-        elif entry is None or entry.unsure or not state.inodes.is_here(above):
-            local_operations.forget(state, inode)
         else:
             conflicts.show_kept(state, inode, above, entry)
         if inode.is_folder or not state.inodes.is_here(above):
@@ -86,8 +85,14 @@ class Rollback:
         state.refusals.add(*which, said)
         state.intents.changes.notify()
 
-    def move(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
+    def move(
+        self, intent: Intent, inode: Inode, refused: ZonedriveError, *, is_cycle: bool = False
+    ) -> bool:
         """Roll back a rename or move that the service rejects, and return True.
+
+        If `is_cycle` is true, the target folder is below the folder `inode` on the service, so that
+        no later attempt can succeed. Then also roll back the moves of other folders that would
+        otherwise be below themselves, and let a new inode keep the former name of `inode`.
 
         Return False if the former place is in use or gone. If an earlier request has already moved
         the entry, roll nothing back, but also return True. Raises Stale if the intent has changed.
@@ -98,12 +103,15 @@ class Rollback:
             # An earlier request succeeded, but its response was lost.
             remote_operations.end_move(state, intent, inode)
             return True
-        way = self._way(inode)
+        way = self._way(inode, is_cycle=is_cycle)
         if way is None:
             return False
         log.warning("inode %d: rename refused and rolled back: %s", inode.ino, refused)
         former = {ino: (each.parent, each.name) for ino, (each, _, _) in way.items()}
         remote_operations.move_back(state, way)
+        for each, _, _ in way.values():
+            if is_aside(each.remote_name):  # it may get the conflict-copy name that `inode` had
+                record_conflict_of_folder(state, each)
         for ino, (each, folder, _) in way.items():
             parent, name = former[ino]
             said = marked(f"the rename to {name!r} was undone")
@@ -136,19 +144,25 @@ class Rollback:
         self.removal(topmost, above[number], refused)
         return way[::-1]
 
-    def _way(self, inode: Inode) -> dict[int, tuple[Inode, Inode, str]] | None:
+    def _way(
+        self, inode: Inode, *, is_cycle: bool = False
+    ) -> dict[int, tuple[Inode, Inode, str]] | None:
         """Return the moves that bring the inode back to its former place.
 
-        The moves include those of other inodes that now occupy a former place. The result maps each
-        inode number to the inode, its target folder and its target name. An occupant with a
-        temporary remote name gets the place that `inode` leaves. A name gets a hash suffix (see
-        `names`) if an entry that stays there has it. Return None if a place is in use or gone.
+        The moves include those of other inodes that now occupy a former place. If `is_cycle` (see
+        `move`), they also include those of folders that would be below themselves, but not renames
+        within a folder. The result maps each inode number to the inode, its target folder and its
+        target name. An occupant with a temporary remote name gets the place that `inode` leaves.
+        Any other inode with a temporary remote name keeps its local name, in the folder in which
+        the service has the entry, or becomes a conflict copy if the name is in use (only if
+        `is_cycle`). Any other name gets a hash suffix (see `names`) if an entry that stays there
+        has it. Return None if a place is in use or gone.
         """
         inodes = self._state.inodes
-        if is_aside(inode.remote_name):
+        if is_aside(inode.remote_name) and not is_cycle:
             return None  # another entry has its place now
         way: dict[int, tuple[Inode, Inode, str]] = {}
-        ahead = [inode]
+        ahead, occupants = [inode], set[int]()
         while ahead:
             each = ahead.pop()
             folder = inodes.by_remote(each.zone, each.remote_parent or "")
@@ -156,20 +170,36 @@ class Rollback:
             if folder is not None and each.remote_name:
                 shown = safe(each.remote_name)
                 other = inodes.child(folder.ino, shown)
-                stays = other is not None and other is not each and self._stays(other)
+                stays = (
+                    other is not None
+                    and other is not each
+                    and (self._stays(other) or (is_cycle and other.is_new))
+                )
                 name = local_name(each.remote_name, each.entry_id, {shown} if stays else ())
-            if is_aside(each.remote_name):
+            if is_aside(each.remote_name) and each.ino in occupants:
                 folder, name = inodes.find(inode.parent), inode.name
+            elif is_aside(each.remote_name) and folder is not None:
+                is_taken = inodes.child(folder.ino, each.name) not in (None, each)
+                name = copy_name(self._state, each, folder.ino) if is_taken else each.name
             if folder is None or not folder.is_folder or not name or not fits(name):
                 return None
             way[each.ino] = each, folder, name
             other = inodes.child(folder.ino, name)
-            if other is None or other.ino in way:
-                continue
-            if other.is_new or self._movable(other) is None:
-                return None
-            ahead.append(other)
-        return way if self._leads_up(way) else None
+            if other is not None and other.ino not in way:
+                if other.is_new or self._movable(other) is None:
+                    return None
+                ahead.append(other)
+                occupants.add(other.ino)
+            if is_cycle and not ahead:  # folders that would be below themselves
+                loop = (one for one in self._loop(way) if one.ino not in way)
+                ahead = [*islice((one for one in loop if self._is_moved(one)), 1)]
+        return None if self._loop(way) else way
+
+    def _is_moved(self, inode: Inode) -> bool:
+        """Return True if the inode's move to another folder was certainly not sent yet."""
+        above = self._state.inodes.by_remote(inode.zone, inode.remote_parent or "")
+        is_elsewhere = above is None or above.ino != inode.parent
+        return is_elsewhere and self._movable(inode) is not None
 
     def _stays(self, inode: Inode) -> bool:
         """Return True if the service shows the inode's entry under the inode's name."""
@@ -185,19 +215,20 @@ class Rollback:
         is_sent = intent.ino in state.in_flight or state.requests.get(intent.ino) is not None
         return None if is_sent else intent
 
-    def _leads_up(self, way: Mapping[int, tuple[Inode, Inode, str]]) -> bool:
-        """Return True if every moved inode is still below the root after the moves.
+    def _loop(self, way: Mapping[int, tuple[Inode, Inode, str]]) -> list[Inode]:
+        """Return a moved inode that would not be below the root, then the folders above it.
 
-        `way` maps each inode number to the inode, its target folder and its target name.
+        The result is empty if every moved inode is still below the root after the moves. `way`
+        maps each inode number to the inode, its target folder and its target name.
         """
         for each, folder, _ in way.values():
-            passed: set[int] = {each.ino}
+            passed = {each.ino: each}
             above: Inode | None = folder
             while above is not None and above.ino != ROOT and above.ino not in passed:
-                passed.add(above.ino)
+                passed[above.ino] = above
                 above = (
                     way[above.ino][1] if above.ino in way else self._state.inodes.find(above.parent)
                 )
             if above is None or above.ino != ROOT:
-                return False
-        return True
+                return [*passed.values()]
+        return []

@@ -423,7 +423,7 @@ class Uploader:
             # In this order, because the name may pass from the other inode to `inode`.
             for one in (each, inode):
                 found = await self._look_at(one)
-                if found is None or (found.name, found.parent_id) != (name, folder_id):
+                if found is None or not _is_at(found, folder_id, name):
                     break
             else:
                 raise AmbiguousName(
@@ -541,9 +541,18 @@ class Uploader:
         """
         for other in await self._others_staying(inode, folder, name):
             found = await self._look_at(other)
-            if found is not None and (found.name, found.parent_id) == (name, folder.remote_id):
+            if found is not None and _is_at(found, folder.entry_id, name):
                 return found
         return None
+
+
+def _is_at(found: Entry, folder_id: str, name: str) -> bool:
+    """Return True if an entry has this name and may be in this remote folder.
+
+    If the answer does not tell the entry's folder, only the name counts: the last listing has shown
+    the entry in the folder.
+    """
+    return found.name == name and found.parent_id in ("", folder_id)
 
 
 def _damaged(wrong: Damaged) -> Damaged:

@@ -373,3 +373,22 @@ def test_a_step_back_does_not_change_the_order(world: World) -> None:
     asked = world.names
     assert {shuffled[6], shuffled[7]} <= set(asked)
     assert "f06" not in asked
+
+
+def test_a_folder_that_is_moved_into_its_own_subfolder_is_not_followed_for_ever(
+    world: World,
+) -> None:
+    """The subfolder was moved out of it before, so that both are known as a part of the other."""
+    above, later = world.make(world.zone, "above", "later")
+    first, below = world.make(above, "first", "second")
+    world.room = 0
+    for folder in (world.zone, above, first):
+        world.visit(folder)
+    with world.tree.transaction():
+        world.tree.move(below, later.ino, "below")
+        world.tree.move(above, below.ino, "above")
+    last = world.make(below, "last")[0]
+    world.visit(later)
+    world.room = 1000
+    world.visit(below)
+    assert world.asked_inos == [last.ino]

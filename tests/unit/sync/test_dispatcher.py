@@ -53,6 +53,9 @@ class StepExecutor:
         self.described += 1
         return InodeView(ino, folder=False, new=False, place=(1, f"{ino}"), origin=(1, f"{ino}"))
 
+    def unites_spellings(self) -> bool:
+        return False
+
     def being_written(self) -> set[Place]:
         return set()
 

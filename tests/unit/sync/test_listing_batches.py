@@ -12,6 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.unit.state.disk import Disk, zone_of
 from tests.unit.state.listings import Read
 from zonedrive.model import Attributes, Entry, Revision
+from zonedrive.state import remote_binding
 from zonedrive.state.inode import ROOT, Inode, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import Merge, Merged
@@ -262,7 +263,7 @@ def test_parked_files_whose_entries_are_in_a_folder_that_left_the_tree(state: Lo
     with state.transaction():
         folder = state.inodes.add(zone.ino, "f", Kind.FOLDER, zone="z", remote_id="f")
         state.intents.park(900, Revision("1"))  # without an inode
-        Merge(state, zone, 0, lambda: True)._forget_parked_in(folder)
+        remote_binding.release_parked_in(state, folder)
     assert (inside.remote_parent, outside.remote_parent) == (None, "root")
 
 

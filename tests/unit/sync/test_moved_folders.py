@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.sync.account import Account
+from tests.unit.sync.account import Account, stale
 from zonedrive.causes import Cause
+from zonedrive.errors import Rejected
 from zonedrive.state import local_operations
 from zonedrive.sync import moved_entries
 
@@ -193,3 +194,64 @@ async def test_a_folder_is_not_moved_into_the_trash(tmp_path: Path, place: str) 
         await account.list()
         await account.names.delete(account.intent(removed), removed)
         assert f"{place}/f" in account.bob.tree()
+
+
+async def test_an_undone_cycle_leaves_a_rename_within_a_folder(tmp_path: Path) -> None:
+    """Only the moves to other folders could put a folder below itself."""
+    account = Account(tmp_path)
+    for each in ("f", "f/a", "f/a/q", "t"):
+        account.bob.make_folder(each)
+    async with account.running():
+        await account.list("f")
+        await account.list("f/a")
+        outer, inner, renamed = account.at("f"), account.at("f/a"), account.at("f/a/q")
+        account.rename("f/a/q", "f/a/p")
+        intent = account.rename("f/a", "t/a")
+        account.rename("f", "t/a/p/f")
+        account.bob.move("t", "f/a/t")
+        assert intent is not None
+        await account.names.move(intent, inner)
+        assert [account.at("f"), account.at("f/a"), account.at("f/a/p")] == [outer, inner, renamed]
+        assert account.left() == {"Zone/f/a/p": "MOVED"}
+
+
+async def test_a_folder_with_a_temporary_name_keeps_its_name_when_a_cycle_is_undone(
+    tmp_path: Path,
+) -> None:
+    """The folder does not get the name of the one whose move is undone."""
+    account = Account(tmp_path)
+    for each in ("f", "f/a", "t"):
+        account.bob.make_folder(each)
+    async with account.running():
+        await account.list("f")
+        outer, inner = account.at("f"), account.at("f/a")
+        intent = account.rename("f/a", "t/a")
+        aside = account.rename("f", "t/a/f")
+        assert intent is not None
+        assert aside is not None
+        await account.names.move(aside, outer, aside=True)
+        account.bob.move("t", f"{outer.remote_name}/a/t")
+        await account.names.move(intent, inner)
+        assert [account.at("f"), account.at("f/a")] == [outer, inner]
+        assert account.left() == {"Zone/f": "MOVED"}
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+async def test_a_removal_during_a_move_that_the_service_rejects(tmp_path: Path, kind: str) -> None:
+    """The outdated move ends, and is not a failure of zonedrive."""
+    account = Account(tmp_path)
+    (account.bob.make_folder if kind == "folder" else lambda at: account.bob.write(at, b"x"))("a")
+    account.bob.make_folder("b")
+    async with account.running():
+        inode = account.at("a")
+        intent = account.rename("a", "b/a")
+        assert intent is not None
+
+        async def refuse(*_: object, **__: object) -> None:
+            account.remove("b/a")
+            raise Rejected("no")
+
+        account.service.move = refuse  # type: ignore[method-assign, assignment]
+        with stale():
+            await account.names.move(intent, inode)
+        assert account.left() == {"-Zone/a": "REMOVED"}

@@ -54,6 +54,10 @@ class Views:
         """Return no writers."""
         return ()
 
+    def unites_spellings(self) -> bool:
+        """Return False, as for a service that distinguishes the names."""
+        return False
+
     def pending(self) -> Collection[int]:
         """Return no pending requests."""
         return ()

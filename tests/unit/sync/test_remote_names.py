@@ -20,6 +20,7 @@ from zonedrive.errors import AlreadyExists, Changed, Unavailable, ZonedriveError
 from zonedrive.model import Entry
 from zonedrive.state import local_operations, remote_binding
 from zonedrive.state.inode import NOWHERE, Inode
+from zonedrive.state.names import is_aside
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.state.status import Status
 from zonedrive.sync.compare import COMPARISONS
@@ -529,6 +530,26 @@ async def test_an_entry_steps_aside(account: Account, situation: str) -> None:
         name = "Zone/g/b" if situation == "folder moved" else "Zone/f/b"
         assert found == places.get(situation, {name: "MOVED"})
         assert account.state.requests.all() == []
+
+
+async def test_an_entry_steps_aside_although_another_machine_uses_its_temporary_name(
+    account: Account,
+) -> None:
+    """The other machine may be off for long; the entry gets another temporary name."""
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode = account.at("a")
+        intent = account.rename("a", "b")
+        assert intent is not None
+        taken = f".zonedrive-{inode.ino}-{intent.seq}"
+        account.bob.write(taken, b"of another machine")
+        await aside(account, inode)
+        (temporary,) = tree(account) - {taken}
+        assert is_aside(temporary)
+        assert inode.remote_name == temporary
+        await move(account, inode)
+        assert tree(account) == {taken, "b"}
+        assert account.left() == {}
 
 
 # ---- removals ----

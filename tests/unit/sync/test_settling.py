@@ -545,7 +545,10 @@ async def test_an_entry_that_another_inode_stands_for(account: Account, situatio
 
 @pytest.mark.parametrize("profile", ["sandbox", "published"])
 async def test_a_file_that_was_removed_during_its_upload(tmp_path: Path, profile: str) -> None:
-    """The file is deleted on the service, if the profile can delete."""
+    """The file is deleted on the service, if the profile can delete; otherwise it is shown again.
+
+    No listing is needed to show it.
+    """
     account = Account(tmp_path, profile)
     async with account.running():
         account.save("a", b"alice")
@@ -558,6 +561,7 @@ async def test_a_file_that_was_removed_during_its_upload(tmp_path: Path, profile
         can = profile == "sandbox"
         assert account.left() == ({"-Zone/a": "REMOVED"} if can else {})
         assert (account.state.inodes.find(inode.ino) is not None) == can
+        assert account.names_in() == (set() if can else {"a"})
         assert account.state.spool.stored() == []
 
 

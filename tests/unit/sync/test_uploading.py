@@ -13,15 +13,26 @@ import trio.testing
 from tests.harness.counting import calls
 from tests.unit.sync.account import Account, stale
 from zonedrive.causes import Cause
-from zonedrive.errors import AmbiguousName, Changed, Damaged, StoreError, ZonedriveError
+from zonedrive.errors import (
+    AmbiguousName,
+    BadAnswer,
+    Changed,
+    Damaged,
+    Forbidden,
+    StoreError,
+    ZonedriveError,
+)
+from zonedrive.model import Attributes, Version
 from zonedrive.pins.pins import Pins
 from zonedrive.snapshot import Stale
 from zonedrive.state import local_operations
-from zonedrive.state.inode import Kind
+from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.open_file import Session
+from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.state.pin_table import Pin, PinStore
 from zonedrive.state.status import Status
 from zonedrive.sync import directory_cache
+from zonedrive.sync.reconcile import STAYS_THERE
 
 BIG = b"alice" * 40_000
 ENTRY = r"GET /api/zones/\w+/files/\w+$"
@@ -309,6 +320,65 @@ async def test_a_file_that_is_deleted_while_its_versions_are_compared(account: A
         assert there(account) == {"a": [b"alice"]}
 
 
+def deleted_and_replaced(account: Account) -> None:
+    account.bob.delete("a")
+    account.bob.write("a", b"bobby")
+
+
+async def test_a_removed_file_whose_upload_went_to_a_new_file_of_a_coworker(
+    account: Account,
+) -> None:
+    """The coworker's file is not removed; it is shown at once, and the user is told."""
+    account.bob.write("a", b"old")
+    async with account.running():
+        account.save("a", b"alice")
+        account.meanwhile(ENTRY, lambda: deleted_and_replaced(account))
+        account.meanwhile(UPLOAD, lambda: account.remove("a"))
+        await send(account, "a")
+        assert there(account) == {"a": [b"bobby", b"alice"]}
+        assert account.left() == {} and account.state.requests.all() == []
+        (told,) = account.state.refusals.unacknowledged()
+        assert (told.path, told.said) == ("Zone/a", STAYS_THERE)
+        await account.folders.ensure(account.zone)
+        assert account.names_in() == {"a"}
+
+
+async def test_an_upload_to_a_new_file_of_a_coworker_needs_no_versions(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The upload of a file that is still here is recorded also if versions cannot be listed."""
+
+    async def fail(_zone: str, _file_id: str) -> list[Version]:
+        raise BadAnswer("no versions")
+
+    monkeypatch.setattr(account.service, "versions", fail)
+    account.bob.write("a", b"old")
+    async with account.running():
+        account.save("a", b"alice")
+        account.meanwhile(ENTRY, lambda: deleted_and_replaced(account))
+        await send(account, "a")
+        assert account.left() == {} and account.state.requests.all() == []
+        assert account.at("a").remote_id == account.bob.entry_id("a")
+
+
+@pytest.mark.parametrize("happened", [deleted, longer])
+async def test_an_edit_that_loses_a_protected_entry(
+    account: Account, happened: Callable[[Account], None]
+) -> None:
+    """The new file or conflict copy is not protected, and keeps the executable bit."""
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode, state = account.at("a"), account.state
+        account.save("a", b"alice")
+        with state.transaction():
+            flags = Attributes(executable=True, read_protected=True, write_protected=True)
+            state.inodes.update(inode, attributes=flags)
+        happened(account)
+        await send(account, "a")
+        assert inode.is_new
+        assert inode.attributes == Attributes(executable=True)
+
+
 def recorded(account: Account) -> list[tuple[int, int]]:
     """Return inode and generation of the outgoing files of which the database has a record."""
     rows = account.state.database.execute("SELECT ino, generation FROM manifests")
@@ -354,6 +424,77 @@ async def test_a_file_that_has_a_temporary_name(account: Account, attempts: int)
         else:
             await send(account, "a")
         assert len(there(account)[".zonedrive-7-8"]) == 1 + (attempts == 6)
+
+
+async def ask_with_temporary_name(account: Account, inode: Inode) -> PendingRequest:
+    """Record an upload to the temporary name of the file `a`, which ends before the upload."""
+    account.bob.move("a", ".zonedrive-7-8")
+    await account.list()
+    account.save(".zonedrive-7-8", b"alice")
+    request = account.ask(inode)
+    account.bob.move(".zonedrive-7-8", "a")
+    return request
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("answer", ["came", "lost"])
+async def test_a_temporary_name_that_ends_before_an_upload_to_it(
+    account: Account, answer: str, is_known: bool
+) -> None:
+    """The new file of that name is deleted, and the version is sent to the right file.
+
+    If a listing has shown the new file already, it stays, because it may be a coworker's.
+    """
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode = account.at("a")
+        request = await ask_with_temporary_name(account, inode)
+        account.alice.write(".zonedrive-7-8", b"alice")
+        if is_known:
+            await account.list()
+        if answer == "came":
+            stray = account.bob.entry_id(".zonedrive-7-8")
+            entry = await account.service.entry(inode.zone, stray)
+            await account.reconciler.arrived(request, entry)
+        else:
+            assert await account.reconciler.settle(inode.ino)
+        assert account.state.requests.all() == []
+        left = account.left()
+        if is_known:
+            assert there(account) == {"a": [b"old"], ".zonedrive-7-8": [b"alice"]}
+            assert left == {}
+            return
+        removal = next(one for one in account.state.intents.all() if one.gone)
+        assert left == {"-Zone/.zonedrive-7-8": "DELETED", "Zone/.zonedrive-7-8": "SAVED"}
+        await account.names.delete(removal, account.state.inodes.get(removal.ino))
+        await send(account, inode.name)
+        assert there(account) == {"a": A}
+        assert account.left() == {}
+
+
+@pytest.mark.parametrize("answer", ["came", "lost"])
+async def test_an_upload_to_a_temporary_name_that_another_file_has_got(
+    account: Account, answer: str
+) -> None:
+    """No listing has shown the other file, but it has an earlier version, so it is not deleted.
+
+    Two machines may choose the same temporary name, one after the other.
+    """
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode = account.at("a")
+        request = await ask_with_temporary_name(account, inode)
+        account.bob.write("b", b"bob")
+        account.bob.move("b", ".zonedrive-7-8")
+        account.alice.write(".zonedrive-7-8", b"alice")
+        if answer == "came":
+            other = account.bob.entry_id(".zonedrive-7-8")
+            entry = await account.service.entry(inode.zone, other)
+            await account.reconciler.arrived(request, entry)
+        else:
+            assert await account.reconciler.settle(inode.ino)
+        assert account.left() == {}
+        assert there(account) == {"a": [b"old"], ".zonedrive-7-8": [b"bob", b"alice"]}
 
 
 @pytest.mark.parametrize("leaves", ["other", "this", "nobody"])
@@ -700,3 +841,44 @@ async def test_a_pin_after_an_upload_that_could_not_be_recorded(account: Account
         assert PinStore(database).all() == [Pin(inode.ino, inode.zone)]
         await account.uploads.upload(account.intent(inode), inode)
         assert PinStore(database).all() == [Pin(inode.ino, inode.zone, inode.remote_id)]
+
+
+@pytest.mark.parametrize("newer", [False, True])
+async def test_a_new_file_that_replaces_a_version_that_its_backup_has_not_shown(
+    account: Account, newer: bool
+) -> None:
+    """The service stores the new file as a version of the backup's entry, which has another case.
+
+    If a coworker's version came after the listing, the user is told.
+    """
+    account.world.key = str.lower
+    account.bob.write("a", b"old")
+    async with account.running():
+        account.rename("a", "a~")
+        account.save("A", b"alice")
+        if newer:
+            account.meanwhile(r"GET .*/folder/", lambda: account.bob.write("a", b"newer"))
+        await send(account, "A")
+        assert account.bytes_of("a~") == b"old"
+        assert there(account) == {"a": [b"old", *[b"newer"] * newer, b"alice"]}
+        assert conflicts(account) == [("Zone/a", "Zone/a", "bob")] * newer
+
+
+async def test_a_new_file_that_replaces_a_version_whose_history_is_forbidden(
+    account: Account,
+) -> None:
+    """The upload counts, and the user is told about the author of the version shown before."""
+    account.world.key = str.lower
+    account.bob.write("a", b"old")
+
+    async def forbidden(*_: object) -> None:
+        raise Forbidden("you may not list versions")
+
+    async with account.running():
+        account.rename("a", "a~")
+        account.save("A", b"alice")
+        account.service.versions = forbidden  # type: ignore[method-assign, assignment]
+        await send(account, "A")
+        assert account.state.requests.all() == []
+        assert account.names_in() == {"a", "a~"}
+        assert conflicts(account) == [("Zone/a", "Zone/a", "bob")]

@@ -5,6 +5,7 @@
     python -m tests.simulation --replay 17               # one seed, with its log
     python -m tests.simulation --replay failed-17.txt    # a scenario that was kept
     python -m tests.simulation --service sandbox         # all seeds on the sandbox's application
+    python -m tests.simulation --variants                # of what was found before
     python -m tests.simulation --exhaustive 2            # all cases up to this length, and no seeds
     python -m tests.simulation --exhaustive 3 --share 50 # of the longest ones, one of 50
     python -m tests.simulation --planner                 # the planner alone, on all small inputs
@@ -24,7 +25,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -33,22 +34,23 @@ from tests.simulation import exhaustive, planning
 from tests.simulation.run import Result, run
 from tests.simulation.scenario import Scenario, draw, on_sandbox, parse
 from tests.simulation.shrink import kind, shrink
+from tests.simulation.variants import variant
 
 CHUNK = 25
 CHUNKS = 8  # of a process: about 300 MB
 _now = time.perf_counter  # of the real clock, which a run replaces
 
 
-def _drawn(seed: int, service: str | None) -> Scenario:
-    """Return the scenario of a seed, on the sandbox if `service` says so."""
-    scenario = draw(seed)
-    return on_sandbox(scenario) if service and scenario.service == "memory" else scenario
+def _on_sandbox(seed: int, drawn: Callable[[int], Scenario]) -> Scenario:
+    """Return the scenario of a seed, on the sandbox."""
+    scenario = drawn(seed)
+    return on_sandbox(scenario) if scenario.service == "memory" else scenario
 
 
 def _simulate(
-    seeds: range, end_s: float, service: str | None
+    seeds: range, end_s: float, drawn: Callable[[int], Scenario]
 ) -> tuple[int, int, str, list[tuple[int, Result]]]:
-    """Run the seeds of a chunk until a moment of `_now`, on the sandbox if `service` says so.
+    """Run the seeds of a chunk until a moment of `_now`; `drawn` returns the scenario of a seed.
 
     Return the first seed, the number of those that ran, their digest, and the failed ones.
     """
@@ -57,7 +59,7 @@ def _simulate(
     for seed in seeds:
         if _now() > end_s:
             break
-        result = run(_drawn(seed, service))
+        result = run(drawn(seed))
         ran += 1
         digest.update(result.digest.encode())
         if result.findings:
@@ -83,9 +85,9 @@ def _show(result: Result, *, log: bool) -> None:
     print(result.scenario.text(), flush=True)
 
 
-def _replay(what: str, *, shorten: float, service: str | None) -> int:
+def _replay(what: str, *, shorten: float, drawn: Callable[[int], Scenario]) -> int:
     path = Path(what)
-    scenario = parse(path.read_text("utf-8")) if path.exists() else _drawn(int(what), service)
+    scenario = parse(path.read_text("utf-8")) if path.exists() else drawn(int(what))
     result = run(scenario)
     if shorten and result.findings:
         result = shrink(result, shorten, _now)
@@ -113,6 +115,8 @@ def main() -> int:
                         help="begin no further run after this time")  # fmt: skip
     parser.add_argument("--service", choices=("sandbox",),
                         help="run all seeds on this service")  # fmt: skip
+    parser.add_argument("--variants", action="store_true",
+                        help="run variants of the scenarios that were found before")  # fmt: skip
     parser.add_argument("--replay", metavar="SEED|FILE|CASE")
     parser.add_argument("--shorten", type=float, default=60.0, metavar="SECONDS",
                         help="time for shortening a failed scenario")  # fmt: skip
@@ -130,11 +134,14 @@ def main() -> int:
         return planning.explore_all(given.jobs)
     if given.exhaustive:
         return exhaustive.explore(given.exhaustive, given.share, given.jobs, _now, end_s)
+    drawn: Callable[[int], Scenario] = variant if given.variants else draw
+    if given.service:
+        drawn = partial(_on_sandbox, drawn=drawn)
     if given.replay and ": " in given.replay:
         return exhaustive.replay(given.replay)
     if given.replay:
         shorten = given.shorten if "--shorten" in sys.argv else 0.0
-        return _replay(given.replay, shorten=shorten, service=given.service)
+        return _replay(given.replay, shorten=shorten, drawn=drawn)
     number = 10_000 if given.minutes == math.inf and given.seeds is None else given.seeds
     ran, kinds, shown = 0, Counter[str](), list[tuple[int, Result]]()
     digests = dict[int, str]()
@@ -144,7 +151,7 @@ def main() -> int:
     fork = multiprocessing.get_context("fork")
     with fork.Pool(given.jobs, maxtasksperchild=CHUNKS) as pool:
         chunks = _chunks(given.first, number, end_s)
-        simulate = partial(_simulate, end_s=end_s, service=given.service)
+        simulate = partial(_simulate, end_s=end_s, drawn=drawn)
         for first, count, digest, failed in pool.imap_unordered(simulate, chunks):
             ran += count
             digests[first] = digest

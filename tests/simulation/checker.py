@@ -2,6 +2,7 @@
 
 import errno
 import fnmatch
+import math
 import os
 import re
 from collections import Counter, defaultdict
@@ -78,6 +79,7 @@ class NameCall:
     new_id: str | None
     is_exchange: bool = False
     has_waited: bool = False  # meanwhile, another entry may have got the name
+    at_s: float = 0.0
 
 
 @dataclass(eq=False)
@@ -145,6 +147,8 @@ class WatchedSystem(System):
             if name == "rename" and noted.old_id is None:
                 # A coworker moved a folder above, and the kernel still uses its former path.
                 noted.old_id = self._identity(plain[1])
+            if name in REMOVING and noted.verb != "rename":
+                self._world.removed_s[self.who, noted.old_id or ""] = began
             if name in ("write", "ftruncate", "open"):
                 self._note_change(name, plain, result)
             if name == "write":
@@ -203,8 +207,17 @@ class WatchedSystem(System):
             verb = "unlink"
         new = new if verb == "rename" else ""
         new_id = self._identity(new) if new else None
-        call = NameCall(verb, old, new, self._identity(old), new_id, is_exchange=flags == EXCHANGE)
-        self.names.append(call)
+        self.names.append(
+            NameCall(
+                verb,
+                old,
+                new,
+                self._identity(old),
+                new_id,
+                is_exchange=flags == EXCHANGE,
+                at_s=trio.current_time(),
+            )
+        )
 
     def _failed(self, call: SystemCall, number: int) -> None:
         name, args = call.name, call.args
@@ -231,6 +244,8 @@ class RecordedWorld(World):
         self.made_s: dict[str, float] = {}  # by id of a version
         self.made_by: dict[str, str] = {}  # machine of each version that a machine has sent, by id
         self.removals: dict[str, float] = {}  # by machine: its last removal or rename
+        # By machine and id of an entry: when a program began to remove it.
+        self.removed_s: dict[tuple[str, str], float] = {}
         # By machine and id of a folder: the times of its listings, each with the ids in it.
         self._listings: dict[tuple[str, str], list[tuple[float, set[str]]]] = {}
         # By machine and id of a file: when the service last told the machine its newest version.
@@ -247,6 +262,7 @@ class RecordedWorld(World):
         self.deletions: list[tuple[str, Node]] = []  # machine, file by itself, as it was
         self.sent_late: set[str] = set()  # tokens of versions whose client had given up waiting
         self.unanswered: set[str] = set()  # tokens of versions of which the answer was lost
+        self.answered_s: dict[str, float] = {}  # by token of a version: when its machine was told
         # Ids of versions that the file had already, and that no client can prevent: late ones,
         # because between the lost reply and the late work, the client finds nothing of the first
         # request on the service, and sends it again; and those that two machines send at once.
@@ -347,8 +363,9 @@ class RecordedWorld(World):
     def _note_deletion(self, present: Iterable[Node]) -> None:
         """Note the files that came, or got a version, after the removal on this machine.
 
-        Their author does not matter: several machines may belong to one person. A folder that a
-        machine has never listed is deleted with the folder above, whatever it holds.
+        Their author does not matter: several machines may belong to one person. A folder that the
+        machine has not listed before the removal is deleted with the folder above, whatever it
+        holds.
         """
         disk = disks.CURRENT.get()
         if disk is None:
@@ -364,11 +381,20 @@ class RecordedWorld(World):
                 self.deletions.append((who, replace(node, versions=[*node.versions])))
             is_late &= not self._came_between(who, node)
             is_own = self.made_by.get(newest.id) == who  # sent while it was removed
-            is_listed = (who, node.parent_id) in self._listings
+            is_listed = bool(self._listed_before(who, node.parent_id, is_deleted, asked_s))
             if not (is_deleted and token):
                 continue
             if (is_late and is_listed and not is_own) or self._was_moved_in(node, who, asked_s):
                 self.deleted_unseen.append((who, node.name, token))
+
+    def _listed_before(self, who: str, folder: str, top: str, asked_s: float) -> list[set[str]]:
+        """Return the ids in each listing of `folder` that `who` got before it removed `top`.
+
+        If no program has removed the entry `top` itself, the listings before `asked_s` count.
+        """
+        removed_s = self.removed_s.get((who, top), asked_s)
+        listings = self._listings.get((who, folder), ())
+        return [inside for got_s, inside in listings if got_s <= removed_s]
 
     def _came_between(self, who: str, node: Node) -> bool:
         """Return True if the newest version was made while `who` waited for the service's answer.
@@ -384,17 +410,15 @@ class RecordedWorld(World):
         """Return True if somebody else has moved a file into the folder that `who` now deletes.
 
         The file, or a folder between, was moved after the removal, to a folder that `who` has
-        listed, and whose last listing before the removal did not have it.
+        listed before, and whose last listing before the removal did not have it.
         """
         top = self.nodes[node.id].trash_id
         while node.id != top and node.parent_id:
             at_s, mover = self._placed.get(node.id, (0.0, who))
             is_late = asked_s < at_s < trio.current_time() - self.race_s
-            listings = self._listings.get((who, node.parent_id))
-            if mover != who and is_late and listings is not None:
-                before = [inside for got_s, inside in listings if got_s <= asked_s]
-                if not before or node.id not in before[-1]:
-                    return True
+            before = self._listed_before(who, node.parent_id, top, asked_s)
+            if mover != who and is_late and before and node.id not in before[-1]:
+                return True
             node = self.nodes[node.parent_id]
         return False
 
@@ -499,9 +523,11 @@ def _is_united(world: RecordedWorld, who: str, node: Node, calls: Sequence[NameC
     is_race = world.made_s[newest.id] < world.made_s[first.id] + RACE_S
     if world.made_by.get(newest.id) != who or not is_race:
         return False
-    is_unanswered = head(newest.data) in world.unanswered
+    token = head(newest.data) or ""
+    answered_s = world.answered_s.get(token, math.inf)
     for call in calls:
         old, new = (path.rpartition("/")[2] for path in (call.old, call.new))
+        is_unanswered = token in world.unanswered or call.at_s < answered_s
         moved = is_unanswered and old == node.name and call.old_id == "" and call.new_id is not None
         if call.verb == "rename" and (moved or (new == node.name and call.new_id == "")):
             return True

@@ -187,7 +187,8 @@ class Line:
             raise
         self.world.note_answer(request.what, made_s)
         if made:
-            self._made, self._answered_s = made, trio.current_time()
+            self._made = made
+            self._answered_s = self.world.answered_s[made] = trio.current_time()
 
     async def _answer(self, passage: Passage, request: Sending) -> None:
         weather, numbers = passage.weather, passage.numbers

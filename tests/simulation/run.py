@@ -26,7 +26,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -66,18 +66,23 @@ from tests.simulation.scenario import (
     WEB,
     Scenario,
     Step,
+    is_file,
 )
 from zonedrive.config import LOCAL_ONLY
 from zonedrive.content import cache as cache_module
+from zonedrive.content import fetcher, reader
+from zonedrive.content.slots import CHUNK
 from zonedrive.errors import ZonedriveError
 from zonedrive.fuse.deadline import DEADLINE
 from zonedrive.pins.fetch import RECHECK_S
 from zonedrive.pins.poll import PASS_S
+from zonedrive.prefetch import files as prefetch
 from zonedrive.sandbox.errors import ApiError
 from zonedrive.sandbox.zones import Level
 from zonedrive.state import recovery
 from zonedrive.state.inode import ROOT
 from zonedrive.state.names import is_aside
+from zonedrive.sync import dispatcher, planner, upload
 
 ResultT = TypeVar("ResultT")
 MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
@@ -90,7 +95,7 @@ LONGEST_S = 3 * DEADLINE  # of one operation of a program, which is several call
 ALL = 1 << 20  # bytes, more than any file has
 PINNED_S = 3 * PASS_S  # virtual seconds after which pinned files must be on the machine
 KEPT_S = 65.0  # after which appended bytes are saved although the file is open
-STARTS_AGAIN = 3  # one of so many seeds ends with a start without a connection
+STARTS_AGAIN = 5  # one of so many seeds ends with a start without a connection
 ADVICES = 3  # of errors that a person follows: a file may have one after the other
 SECOND_US, SECOND_NS = 1_000_000, 1_000_000_000
 LOOK_S = 5.0  # between two looks at what they show
@@ -114,13 +119,19 @@ REPLACING = {
 }  # fmt: skip
 IN_PLACE = {
     "save", "save_within", "append", "save_synced", "write_on", "save_slowly", "save_shorter",
-    "save_redirected", "save_and_sync", "save_emptied", "log",
+    "save_redirected", "save_and_sync", "save_emptied", "log", "patch",
 }  # fmt: skip
-LATE_ANSWERS = ("the service is full", "the service does not have this zone")
+LATE_ANSWERS = (
+    "the service is full", "the service does not have this zone", "your rights do not allow it",
+)  # fmt: skip
 """Parts of errors that may come when their cause is over; the next attempt succeeds."""
+LATE_DELETION = "listing a folder: the service does not have it"
+"""The same, if a rename of the folder has failed because the profile of before had no rename."""
 STOPPING = {"restart", "log_off", "bring_back", "damage", "profile"}
 LESS_RIGHTS = {"level", "zone_gone", "write_protect", "read_protect"}
 BACKUP = "~"
+START = 64  # bytes that contain the tokens of a line
+FIRST = re.compile(rb"(?P<token>[A-Z]\d+) after [A-Z0-9-]+ [a-z]")  # the beginning of a line
 SHOWN = re.compile(r"~[0-9a-f]{8}(?=\.|$)")  # of a file whose name a local-only file has
 DAMAGED = re.compile(r"(?<=\.)damaged-[\d-]+")  # in the name of a database that was set aside
 SQLITE = re.compile(r"(?<=is damaged) \(.*\)(?=: |$)")  # its words differ between its versions
@@ -164,6 +175,7 @@ class SimulatedProgram(Program):
     # Path and token of what is saved while the file is open, and the deaths before.
     _kept: tuple[str, str, int] | None = None
     _last = NOTHING  # token of the save that began last
+    _open = 0  # inode number of the file that the operation has open, if it knows the number
     _begun_s = math.inf  # when that save began
     _verb = ""  # of the operation in progress
 
@@ -171,7 +183,7 @@ class SimulatedProgram(Program):
         count, before = len(self.wrong), self._claims.here(self.who).get(path)
         self._stored = {before} if before else set()
         self.has_lost_power = self.is_restored = False
-        self._kept, self._verb = None, verb
+        self._kept, self._verb, self._open = None, verb, 0
         super().do(verb, path, other, padding)
         if self._kept and not (self.has_lost_power or self.is_restored):
             place, token, deaths = self._kept
@@ -192,6 +204,8 @@ class SimulatedProgram(Program):
                 self._claims.replaced(self.who, path, self._number(path))
         else:
             super()._removed(path)
+            if self._open:  # a folder above it may have been renamed meanwhile
+                self._claims.removed(self.who, path, self._open)
 
     def _may_have_saved(self, number: int) -> bool:
         """Return True also for a call that waits: it has any error of the upload."""
@@ -277,6 +291,33 @@ class SimulatedProgram(Program):
             file.truncate(len(line))
             if padding % 2:
                 self.system.fsync(file.fileno())
+            _sleep(padding % 5)
+        self._saved(path, token, number)
+
+    def patch(self, path: str, other: str, padding: int) -> None:
+        """Overwrite the beginning of a file, which is all that is read, and wait meanwhile.
+
+        A file that is too short, or has more than one line, is read and written as a whole.
+        """
+        with (self.folder / path).open("r+b", buffering=0) as file:
+            start = file.read(START)
+            number = self._inode(file.fileno())  # a coworker may move the file
+            found = FIRST.match(start)
+            before = self.lines.get(found["token"].decode(), b"") if found else b""
+            size = self.system.fstat(file.fileno()).st_size
+            if len(before) != size or size < 2 * START:
+                content = start + file.read()
+                token, line = self._begin(self._read(path, content), padding)
+                file.seek(0)
+                file.write(line)
+                file.truncate(len(line))
+            else:
+                saw = self._read(path, before)
+                _sleep(padding % 7)
+                token, line = self._begin(saw, 0)
+                line = self.lines[token] = line[:-1].ljust(size - 1, before[-2:-1]) + b"\n"
+                file.seek(0)
+                file.write(line[:START])
             _sleep(padding % 5)
         self._saved(path, token, number)
 
@@ -435,9 +476,17 @@ class SimulatedProgram(Program):
         self._claims.sent(saved)  # before the entry is deleted
 
     def _is_at(self, path: str, token: str) -> bool:
-        """Return False if a file has another inode than the save, which is in a conflict copy."""
+        """Return False if a file has another inode than the save, which is in a conflict copy.
+
+        Also return False if a coworker has moved the file's entry to another folder.
+        """
+        file = self.folder / path
         with contextlib.suppress(OSError):
-            return self._claims.inode(token) in (0, (self.folder / path).stat().st_ino)
+            if self._claims.inode(token) not in (0, file.stat().st_ino):
+                return False
+            ids = [self.system.getxattr(each, "user.zonedrive.id") for each in (file, file.parent)]
+            node = self.world.nodes.get(ids[0].decode())
+            return node is None or node.parent_id == ids[1].decode()
         return True
 
     def untrash(self, path: str, other: str, padding: int) -> None:
@@ -474,8 +523,15 @@ class SimulatedProgram(Program):
                 self.do("unlink", copy)
 
     def rename(self, path: str, other: str, padding: int) -> None:
-        """Rename a file; if its id is not known before, because the service refuses, ask again."""
+        """Rename a file; if its id is not known before, because the service refuses, ask again.
+
+        A coworker may have moved the folder of a file since it was saved.
+        """
         self._is_refused = False
+        with contextlib.suppress(OSError):
+            number, here = (self.folder / path).stat().st_ino, self._claims.here(self.who)
+            same = {token for token in here.values() if self._claims.inode(token) == number}
+            self._claims.copied |= same
         super().rename(path, other, padding)
         if self._is_refused:
             self._note_ids(path, other, known=self._noted)
@@ -520,7 +576,8 @@ class SimulatedProgram(Program):
         return NOT_READ if saw == NOTHING else saw
 
     def _inode(self, descriptor: int) -> int:
-        return int(self.system.fstat(descriptor).st_ino)
+        self._open = int(self.system.fstat(descriptor).st_ino)
+        return self._open
 
     def _flushed(self, path: str, token: str) -> None:
         if self.is_restored:
@@ -721,7 +778,7 @@ class Run:
         for folder in FOLDERS[1:]:
             self._web.make_folder(f"{FOLDER}/{folder}")
         for path in scenario.planted:
-            self._web_writes(path)
+            self._web_writes(path, 2 * CHUNK if scenario.pieces == "small" else 0)
         options = dict(each.split("=") for each in scenario.options)
         local_only = options.get("local_only")
         self._stays = LocalNames(local_only.split(":") if local_only else LOCAL_ONLY)
@@ -865,7 +922,7 @@ class Run:
             number = wrong.errno or 0
             self.trace.note(f"{machine.name}&", f"{what}: {wrong}")
             is_usual = {errno.ESTALE} if not self._is_alone else set[int]()
-            is_usual |= {errno.ENOENT, errno.EISDIR} if not descriptor else set()
+            is_usual |= set() if descriptor else {errno.ENOENT, errno.EISDIR, errno.ENOTDIR}
             is_same = machine.kernel is kernel and machine.is_running
             is_hindered = system.lost_power or self._loses_rights
             if is_same and system.calm and not is_hindered and number not in is_usual:
@@ -1210,7 +1267,7 @@ class Run:
         losing = {"bring_back", "damage", "restore"}
         is_restored = any(step.verb in losing for step in self.scenario.steps)
         for path in self._there():
-            if is_restored and is_aside(PurePosixPath(path).name):
+            if is_restored and any(map(is_aside, path.split("/"))):
                 continue
             if not _expected(path, allowed):
                 self.findings.append(f"a stray entry: {path}")
@@ -1227,7 +1284,9 @@ class Run:
         deadline = trio.current_time() + PEACE_S
         trusted_s = max(machine.settings.refresh for machine in self.machines.values())
         # A name is asked for again after this time. A listing that took long is trusted for longer.
-        if self.scenario.kernel == "caching" and not self._has_trouble:
+        # A file that was renamed to a name of `local_only` is released after the listing.
+        has_more_steps = self._has_trouble or self._has_local_names()
+        if self.scenario.kernel == "caching" and not has_more_steps:
             deadline = trio.current_time() + trusted_s
         while not await self._agree():
             if trio.current_time() > deadline:
@@ -1439,9 +1498,11 @@ class Run:
         names = {path: PurePosixPath(path).name for path in there}
         said += [f"the conflict copy {path} is not listed" for path, name in names.items()
                 if COPY.search(name) and name not in listed]  # fmt: skip
-        if all(step.verb != "move_folder" for step in self.scenario.steps):
+        if not any(map(_moves_folders, self.scenario.steps)):
+            # A folder that is created again may find a file under its name.
             said += [f"a folder is in conflict: {path}" for path, name in names.items()
-                     if COPY.search(name) and there[path] is None]  # fmt: skip
+                     if COPY.search(name) and there[path] is None
+                     and there.get(COPY.sub("", path)) is None]  # fmt: skip
         return said
 
     async def _sync(self, name: str, *, final: bool) -> None:
@@ -1515,7 +1576,9 @@ class Run:
                 with contextlib.suppress(OSError):  # up to a folder with other entries
                     for folder in PurePosixPath(path).parents:
                         await machine.perform(machine.kernel.rmdir, str(folder))
-            elif not any(late in one["error"] for late in LATE_ANSWERS):
+            elif not any(late in one["error"] for late in LATE_ANSWERS) and not (
+                self._changes_profile and LATE_DELETION in one["error"]
+            ):
                 return False
         return done
 
@@ -1672,16 +1735,46 @@ def _has_entries(tree: Mapping[str, object], folder: str) -> bool:
     return any(path.startswith(f"{folder}/") for path in tree)
 
 
+def _moves_folders(step: Step) -> bool:
+    """Return True if a step renames or exchanges folders."""
+    if step.verb not in ("rename", "swap", "move"):
+        return step.verb == "move_folder"
+    return not is_file(step.arguments[0])
+
+
 def _expected(path: str, allowed: Container[str]) -> bool:
     """Return True if an entry of that name was requested, or is a conflict copy of one."""
     folder, _, name = COPY.sub("", path).rpartition("/")
     known = {part for each in FOLDERS for part in each.split("/") if part} | {"moved"}
-    if name.startswith(RESCUED):
+    if any(part.startswith(RESCUED) for part in (*folder.split("/"), name)):
         return True
     name = MARK.sub("", name.removesuffix(ASIDE))
     return (name in (*NAMES, *SECOND_NAMES) or name in known or name in allowed) and set(
         folder.split("/")
     ) <= known | {""}
+
+
+@contextmanager
+def _pieces(size: str) -> Iterator[None]:
+    """Let programs fetch and send files in small pieces in the block if `size` is "small"."""
+    small = {
+        (cache_module, "LARGEST"): 200,
+        (reader, "FIRST_WINDOW"): 1000,
+        (reader, "MAX_WINDOW"): 2 * CHUNK,
+        (reader, "STEP"): CHUNK // 2,
+        (reader, "EAGER"): 3 * CHUNK,
+        (reader, "FILL_STEP"): CHUNK,
+        (fetcher, "NEAR"): CHUNK,
+        (fetcher, "SKIP"): CHUNK // 2,
+        (upload, "TINY"): 1000,
+        (dispatcher, "TINY"): 1000,
+        (planner, "LARGE"): 2000,
+        (prefetch, "SMALL"): 1000,
+    }
+    with ExitStack() as stack:
+        for (module, name), value in small.items() if size == "small" else ():
+            stack.enter_context(mock.patch.object(module, name, value))
+        yield
 
 
 @contextmanager
@@ -1710,7 +1803,11 @@ def simulated(seed: int) -> Iterator[VirtualTime]:
 
 def run(scenario: Scenario) -> Result:
     """Run a scenario to its end."""
-    with TemporaryDirectory(prefix="zdsim", dir=MEMORY) as folder, simulated(scenario.seed) as time:
+    with (
+        TemporaryDirectory(prefix="zdsim", dir=MEMORY) as folder,
+        _pieces(scenario.pieces),
+        simulated(scenario.seed) as time,
+    ):
         played = Run(scenario, Path(folder))
         complaints = Complaints(played.trace)
         try:

@@ -5,12 +5,14 @@ again, and shortened by deleting steps.
 """
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 
 from tests.harness.partial_profile import COMBINED
-from tests.model.programs import FOLDERS, LARGE, PATHS, VERBS
+from tests.model.programs import FOLDERS, LARGE, NAMES, PATHS, VERBS
 from tests.simulation.network import ORDINARY, PAGES
+from zonedrive.content.slots import CHUNK
 
 SAVES = (
     "save_synced", "write_on", "save_slowly", "save_shorter", "save_beside_backup",
@@ -50,6 +52,7 @@ ENDS = {"pause": "resume", "full": "room", "failing": "sound"}
 
 HEAD = (
     "seed", "profile", "users", "options", "planted", "service", "lacking", "times", "kernel",
+    "pieces",
 )  # fmt: skip
 
 
@@ -82,6 +85,7 @@ class Scenario:
     lacking: tuple[str, ...] = ()  # operations that the profile `sandbox` lacks, see OPERATIONS
     times: str = "exact"  # or "whole": all times are whole seconds, or "mixed": some are
     kernel: str = "plain"  # or "caching"
+    pieces: str = "usual"  # or "small": a file of some chunks is fetched and sent in pieces
 
     @property
     def machines(self) -> str:
@@ -98,6 +102,7 @@ class Scenario:
         head += [f"lacking {' '.join(self.lacking)}"] if self.lacking else []
         head += [f"times {self.times}"] if self.times != "exact" else []
         head += [f"kernel {self.kernel}"] if self.kernel != "plain" else []
+        head += [f"pieces {self.pieces}"] if self.pieces != "usual" else []
         return "\n".join([*head, *map(str, self.steps)]) + "\n"
 
     def without(self, places: set[int]) -> "Scenario":
@@ -121,7 +126,7 @@ def parse(text: str) -> Scenario:
         int(head["seed"][0]), head["profile"][0], tuple(head["users"]), tuple(head["options"]),
         tuple(head["planted"]), tuple(steps), head.get("service", ["memory"])[0],
         tuple(head.get("lacking", ())), head.get("times", ["exact"])[0],
-        head.get("kernel", ["plain"])[0],
+        head.get("kernel", ["plain"])[0], head.get("pieces", ["usual"])[0],
     )  # fmt: skip
 
 
@@ -150,6 +155,8 @@ def draw(seed: int) -> Scenario:
     drawn = Scenario(seed, profile, users, options, planted, tuple(steps))
     # By name: the share of the seeds, None if the function decides on that, and the function.
     changes: dict[str, tuple[float | None, Callable[[random.Random, Scenario], Scenario]]] = {
+        "folders": (1 / 8, _with_moved_folders),
+        "large": (1 / 10, _with_large_files),
         "unchanged": (None, _with_unchanged_saves),
         "emptied": (None, _with_emptied_files),
         "local": (1 / 12, _with_local_names),
@@ -195,6 +202,159 @@ def _with_unchanged_saves(numbers: random.Random, scenario: Scenario) -> Scenari
     )
     option = numbers.choice((*("unchanged=skip",) * 4, "unchanged=version"))
     return replace(scenario, steps=steps, options=(*scenario.options, option))
+
+
+class View:
+    """Folders and files that one actor sees, as paths."""
+
+    def __init__(self, folders: Iterable[str], files: Iterable[str]) -> None:
+        self.folders, self.files = {*folders}, {*files}
+
+    def remove(self, path: str) -> None:
+        """Remove an entry, and what is in it."""
+        for paths in (self.folders, self.files):
+            paths -= {each for each in paths if is_in(each, path)}
+
+    def move(self, old: str, new: str) -> None:
+        """Give an entry another path, whose former entry is removed."""
+        self.remove(new)
+        for paths in (self.folders, self.files):
+            moved = {each for each in paths if is_in(each, old)}
+            paths ^= moved
+            paths |= {new + each[len(old) :] for each in moved}
+
+    def exchange(self, one: str, other: str) -> None:
+        """Exchange two entries."""
+        self.move(one, "")
+        self.move(other, one)
+        self.move("", other)
+
+    def free(self, numbers: random.Random, outside: str = "/") -> str:
+        """Return a path that no folder has, in the root or a folder that is not in `outside`."""
+        folders = ["", *(each for each in sorted(self.folders) if not is_in(each, outside))]
+        paths = [
+            f"{folder}/{name}".lstrip("/")
+            for folder in folders
+            for name in FOLDER_NAMES
+            if folder.count("/") < 2 and f"{folder}/{name}".lstrip("/") not in self.folders
+        ]
+        return numbers.choice(paths or FOLDER_NAMES)
+
+
+FOLDER_NAMES = ("left", "right", "deep", "moved")
+FOLDER_ACTS = ("move", "move", "move", "exchange", "exchange", "make", "remove", "replace")
+FILE_VERBS = (
+    "rename", "rename", "swap", "unlink", "save_over", "save_within", "append", "aside",
+    "save_renamed_open", "write_on",
+)  # fmt: skip
+
+
+def is_file(path: str) -> bool:
+    """Return True if a path of a step is that of a file: names of folders have no suffix."""
+    return bool(PurePosixPath(path).suffix)
+
+
+def is_in(path: str, folder: str) -> bool:
+    """Return True if a path is that of a folder or of something below it."""
+    return f"{path}/".startswith(f"{folder}/")
+
+
+def _with_moved_folders(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Let people rename, exchange, remove and make folders at the same time.
+
+    The steps of each actor name entries that exist in its view, so that most of them succeed. In
+    later phases, the view of an actor may be that of another one, whose changes it has got.
+    """
+    actors = [*scenario.machines]
+    if len(actors) == 1 or numbers.random() < 0.5:
+        actors.append(WEB)
+    folders = [each for each in FOLDERS if each]
+    views = {who: View(folders, scenario.planted) for who in actors}
+    share = numbers.choice((0.3, 0.6, 0.9))  # of the steps, about folders
+    steps = [step for step in scenario.steps if step.who not in (*MACHINES, WEB)]
+    steps += [Step(who, "list_all", 0.0, (*PATHS[:2], "6")) for who in scenario.machines]
+    start_s = 1.0
+    for phase in range(numbers.choice((1, 1, 2, 3))):
+        length_s = numbers.choice((0.3, 2, 8))
+        for who in actors:
+            if phase and numbers.random() < 0.7:
+                other = views[numbers.choice(actors)]
+                views[who] = View(other.folders, other.files)
+            times = _pauses(numbers, start_s + numbers.choice((0, length_s)) / 2, length_s / 4)
+            for _ in range(numbers.randrange(1, 5)):
+                is_folder = bool(views[who].folders) and numbers.random() < share
+                change = _change_folders if is_folder else _change_files
+                steps += change(numbers, who, next(times), views[who])
+        start_s += length_s + numbers.choice((0.2, 2, 12, 40, 100))
+    return replace(scenario, steps=tuple(steps))
+
+
+def _change_folders(numbers: random.Random, who: str, at_s: float, view: View) -> list[Step]:
+    """Return the steps of one change of folders, and apply it to the view."""
+    at_s = round(at_s, 3)
+    path, act = numbers.choice(sorted(view.folders)), numbers.choice(FOLDER_ACTS)
+    new, padding = view.free(numbers, path), str(numbers.randrange(300))
+    rest = () if who == WEB else (padding,)
+    others = [each for each in sorted(view.folders) if not (is_in(each, path) or is_in(path, each))]
+    if act == "exchange" and others:
+        other = numbers.choice(others)
+        view.exchange(path, other)
+        if who != WEB:
+            return [Step(who, "swap", at_s, (path, other, padding))]
+        ways = ((path, new), (other, path), (new, other))
+        return [Step(who, "move", at_s, way) for way in ways]
+    if act == "make" and who != WEB:
+        new = view.free(numbers)
+        view.folders.add(new)
+        return [Step(who, "make_folder", at_s, (f"{new}/one.txt", path, padding))]
+    if act == "remove":
+        if who == WEB:
+            steps = [Step(who, "delete", at_s, (path, new))]
+            if numbers.random() < 0.5:
+                back_s = round(at_s + numbers.choice((0, 0.5, 3)), 3)
+                return [*steps, Step(who, "restore", back_s, (path, new))]
+            view.remove(path)
+            return steps
+        verb = numbers.choice(("remove_tree", "remove_tree", "trash"))
+        view.remove(path)
+        is_made_again = numbers.random() < 0.5
+        arguments = f"{path}/one.txt", new, "7" if verb == "trash" or is_made_again else "6"
+        steps = [Step(who, verb, at_s, arguments)]
+        if verb == "trash" and is_made_again:
+            back_s = round(at_s + numbers.choice((0, 0.5, 3)), 3)
+            steps.append(Step(who, "untrash", back_s, arguments))
+        if is_made_again:
+            view.folders.add(path)
+        return steps
+    view.move(path, new)
+    steps = [Step(who, "move" if who == WEB else "rename", at_s, (path, new, *rest))]
+    if act == "replace" and who != WEB:
+        view.folders.add(path)
+        view.files.add(f"{path}/one.txt")
+        arguments = f"{path}/one.txt", new, padding
+        steps += [Step(who, "make_folder", at_s, arguments), Step(who, "save", at_s, arguments)]
+    return steps
+
+
+def _change_files(numbers: random.Random, who: str, at_s: float, view: View) -> list[Step]:
+    """Return the step of one change of a file, and apply it to the view."""
+    at_s, padding = round(at_s, 3), str(numbers.choice((6, 7, numbers.randrange(300))))
+    files = sorted(view.files)
+    new = f"{numbers.choice(['', *sorted(view.folders)])}/{numbers.choice(NAMES[:2])}".lstrip("/")
+    path = numbers.choice(files) if files and numbers.random() < 0.7 else new
+    rest = () if who == WEB else (padding,)
+    if path == new:
+        view.files.add(new)
+        verb, other = "write" if who == WEB else "save", numbers.choice(PATHS)
+        return [Step(who, verb, at_s, (new, other, *rest))]
+    verb = numbers.choice(("move", "move", "delete") if who == WEB else FILE_VERBS)
+    if verb in ("move", "rename"):
+        view.move(path, new)
+    elif verb == "swap" and new in view.files:
+        view.exchange(path, new)
+    elif verb in ("delete", "unlink"):
+        view.remove(path)
+    return [Step(who, verb, at_s, (path, new, *rest))]
 
 
 EMPTIED = {"save_within": "save_emptied", "save_shorter": "save_emptied", "unlink": "look"}
@@ -490,7 +650,7 @@ def _with_slow_readers(numbers: random.Random, scenario: Scenario) -> Scenario:
     """
     steps = [
         replace(step, arguments=(*step.arguments, str(numbers.choice((9, 40, 300, LARGE)))))
-        if (step.who, step.verb) == (WEB, "write")
+        if (step.who, step.verb) == (WEB, "write") and len(step.arguments) == 2
         else replace(step, verb="log")
         if step.verb == "append" and numbers.random() < 0.4
         else step
@@ -506,10 +666,48 @@ def _with_slow_readers(numbers: random.Random, scenario: Scenario) -> Scenario:
             at_s = max(0.0, round(step.at_s - numbers.choice((0, 1, 3)), 3))
             size = numbers.choice((2, 10, 40, 150_000))
             seconds = round(numbers.choice((3, 12, 70, numbers.expovariate(1 / 15))), 1)
-            arguments = (step.arguments[0], str(size), str(seconds))
+            path = step.arguments[0] if is_file(step.arguments[0]) else numbers.choice(PATHS)
+            arguments = (path, str(size), str(seconds))
             found.append(Step(f"{who}&", "hold", at_s, arguments))
         steps += sorted(found, key=lambda step: step.at_s)
     return replace(scenario, steps=tuple(steps))
+
+
+LARGER = (100, 3000, CHUNK - 100, CHUNK + 100, 2 * CHUNK, LARGE)
+PARTLY = (
+    *("patch",) * 3, "save_within", "save_over", "save", "look", "save_renamed_open", "rename",
+    "swap", "unlink", "save_shorter", "save_emptied", "append", "save_unchanged",
+)  # fmt: skip
+
+
+def _with_large_files(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Let programs read and write parts of a few files of several chunks, while others change them.
+
+    In most of these seeds, small pieces are fetched, so that a program has only a part of a file.
+    """
+    few = numbers.sample(PATHS, numbers.choice((1, 2, 3)))
+    has_web = len(scenario.machines) == 1 or numbers.random() < 0.6
+    actors = [*scenario.machines, *(f"{who}&" for who in scenario.machines), WEB]
+    steps = [step for step in scenario.steps if step.who not in actors]
+    length_s = numbers.choice((2, 8, 30))
+    for who in [*scenario.machines, WEB] if has_web else scenario.machines:
+        times = _pauses(numbers, numbers.uniform(0.5, 2), length_s / 5)
+        for _ in range(numbers.randrange(2, 7)):
+            path, size = numbers.choice(few), str(numbers.choice(LARGER))
+            other = numbers.choice([each for each in (*few, *PATHS) if each != path])
+            web = numbers.choice(("write", "write", "write", "move", "delete", "restore"))
+            verb = web if who == WEB else numbers.choice(PARTLY)
+            has_size = who != WEB or verb == "write"
+            steps.append(Step(who, verb, next(times), (path, other, *([size] if has_size else []))))
+    for who in scenario.machines:
+        times = _pauses(numbers, numbers.uniform(0.5, 2), length_s / 3)
+        for _ in range(numbers.randrange(0, 4)):
+            size = str(numbers.choice((10, CHUNK - 1, CHUNK, 100_000)))
+            seconds = str(round(numbers.uniform(0, length_s), 1))
+            steps.append(Step(f"{who}&", "hold", next(times), (numbers.choice(few), size, seconds)))
+    planted = tuple(path for path in PATHS if path in few or numbers.random() < 0.2)
+    pieces = "small" if numbers.random() < 0.8 else "usual"
+    return replace(scenario, steps=tuple(steps), planted=planted, pieces=pieces)
 
 
 def _with_kernel_caches(numbers: random.Random, scenario: Scenario) -> Scenario:

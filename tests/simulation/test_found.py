@@ -6,6 +6,7 @@ import pytest
 
 from tests.simulation.run import run
 from tests.simulation.scenario import draw, parse
+from tests.simulation.variants import variant
 
 FOUND = sorted(Path(__file__).with_name("found").glob("*.txt"))
 
@@ -28,3 +29,4 @@ def test_a_scenario_reads_its_own_text() -> None:
     """The text of a scenario describes it completely."""
     for seed in range(20):
         assert parse(draw(seed).text()) == draw(seed)
+        assert parse(variant(seed).text()) == variant(seed)

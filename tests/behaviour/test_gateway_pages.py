@@ -21,24 +21,29 @@ class Gateway:
         """Begin to answer; `methods` may be empty for all."""
         self._proxy, self._status, self._methods = proxy, status, methods
         self.answered = threading.Semaphore(0)
+        self._request = threading.local()  # of a thread of the proxy: whether it was replaced
         proxy.about, proxy.alter_request, proxy.alter = lambda _: True, self._replace, self._answer
 
     def _is_mine(self, method: str) -> bool:
         return not self._methods or method in self._methods
 
     def _replace(self, asked: Asked) -> None:
-        if self._is_mine(asked.method):
+        self._request.is_replaced = self._is_mine(asked.method)
+        if self._request.is_replaced:
             asked.method, asked.path, asked.body = "GET", HARMLESS, b""
 
     def _answer(self, answer: Answer) -> None:
-        if self._is_mine(answer.asked.method):
+        if getattr(self._request, "is_replaced", False):
             answer.status, answer.body, answer.length = self._status, PAGE, len(PAGE)
             answer.headers = {"Content-Type": "text/html"}
             self.answered.release()
 
     def open(self) -> None:
-        """Let all requests pass from now on."""
-        self._proxy.alter_request, self._proxy.alter = lambda _: None, lambda _: None
+        """Let all requests pass from now on; replaced ones still get the page."""
+        self._proxy.alter_request = self._pass_on
+
+    def _pass_on(self, _: Asked) -> None:
+        self._request.is_replaced = False
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,7 @@ def asked(deployment: Deployment, bearer: str, method: str, path: str) -> httpx.
     )
 
 
+@pytest.mark.mount("settle=600")
 def test_a_file_saved_during_a_logoff_is_not_lost(
     mounted: Mounted, monkeypatch: pytest.MonkeyPatch
 ) -> None:

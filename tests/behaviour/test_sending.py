@@ -70,7 +70,7 @@ def test_progress_of_a_limited_upload(mounted: Mounted) -> None:
     assert mounted.zone.read("slow.bin") == BIG[:200_000]
 
 
-@pytest.mark.mount("upload_limit=1500000")
+@pytest.mark.mount("upload_limit=150000")
 def test_a_change_during_an_upload_restarts_it(mounted: Mounted) -> None:
     """If a file is saved during its upload, the upload is cancelled, and one version arrives."""
     path = mounted.root / "notes.txt"
@@ -212,9 +212,11 @@ def uploads(mounted: Mounted) -> int:
     return sum(n for route, n in requests.items() if re.match(r"POST .*/files/", route))
 
 
-@pytest.mark.parametrize(("status", "code", "what"), [(507, 1, "a.txt"), (503, 4, "1 file")])
+@pytest.mark.parametrize(
+    ("status", "code", "what", "seconds"), [(507, 1, "a.txt", "60"), (503, 4, "1 file", "3")]
+)
 def test_sync_reports_the_cause_of_failures(
-    mounted: Mounted, status: int, code: int, what: str
+    mounted: Mounted, status: int, code: int, what: str, seconds: str
 ) -> None:
     """`sync` reports not only the failed file or the number of pending files, but the cause."""
     mounted.allow("offline", "refused by the service")
@@ -223,7 +225,7 @@ def test_sync_reports_the_cause_of_failures(
         (mounted.root / "a.txt").write_bytes(b"a\n")
         if code == 4:
             eventually(lambda: mounted.status()["state"] == "offline", what="it notices")
-        ended = mounted.machine.run("sync", "--timeout", "3")
+        ended = mounted.machine.run("sync", "--timeout", seconds)
     assert ended.returncode == code
     (line,) = ended.stderr.splitlines()
     assert what in line

@@ -10,12 +10,20 @@ import pytest
 
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Mounted
+from tests.harness.planting import Plant
 from tests.harness.waiting import eventually
 
 WALKS = 5
 PAUSE_SECONDS = 1.0  # after which a reader is still expected to continue
 LONG = pytest.mark.mount("refresh=600")
 FOLDERS, FILES = 40, 40
+
+# A program waits for a prefetch of its file for some seconds, and then requests the file itself.
+PATIENT = """
+def first():
+    from zonedrive.prefetch import files
+    files.PATIENCE_S = 300.0
+"""
 
 
 def asked(deployment: Deployment, part: str) -> int:
@@ -75,6 +83,15 @@ def files(deployment: Deployment, zone: str) -> list[str]:
     for name in names:
         deployment.plant(zone, name, f"this is {name}\n", parent="many")
     return names
+
+
+@pytest.fixture
+def patient(mounted: Mounted) -> Mounted:
+    """Return a mount where a program waits for a prefetch, even if the machine stands still."""
+    mounted.unmount()
+    Plant(mounted.machine, PATIENT)
+    mounted.mount()
+    return mounted
 
 
 @LONG
@@ -153,20 +170,20 @@ def test_a_walk_shows_changes_since_the_last_one(folders: list[str], mounted: Mo
 
 
 @LONG
-def test_small_files_are_fetched_ahead_once(files: list[str], mounted: Mounted) -> None:
+def test_small_files_are_fetched_ahead_once(files: list[str], patient: Mounted) -> None:
     """A program that reads files one after the other gets all of them, each with one request."""
-    downloads = Counted(mounted.deployment, "/content")
+    downloads = Counted(patient.deployment, "/content")
     used = 0
     while downloads() <= used + 1:  # a reader that pauses is no longer expected to continue
         name = files[used]
-        assert (mounted.root / "many" / name).read_text() == f"this is {name}\n"
+        assert (patient.root / "many" / name).read_text() == f"this is {name}\n"
         used += 1
     assert used < FILES / 2
     for name in files[used:]:
-        assert (mounted.root / "many" / name).read_text() == f"this is {name}\n"
+        assert (patient.root / "many" / name).read_text() == f"this is {name}\n"
     assert downloads() == FILES
     for name in files:
-        assert (mounted.root / "many" / name).read_text() == f"this is {name}\n"
+        assert (patient.root / "many" / name).read_text() == f"this is {name}\n"
     assert downloads() == FILES
 
 
@@ -184,64 +201,64 @@ def tree(deployment: Deployment, zone: str) -> list[list[str]]:
 
 @LONG
 def test_reading_folder_after_folder_prefetches_the_next_ones(
-    tree: list[list[str]], mounted: Mounted
+    tree: list[list[str]], patient: Mounted
 ) -> None:
     """Reading folder after folder without listings, as git does, prefetches the next folders.
 
     All content is right, and each file is requested once.
     """
     for _ in range(WALKS):
-        downloads = Counted(mounted.deployment, "/content")
+        downloads = Counted(patient.deployment, "/content")
         ahead = False
         for used, paths in enumerate(tree):
             # Without a short pause, a reader on a busy machine is always faster than the prefetch.
             if used and not ahead:
                 ahead = downloads.exceed(4 * used, PAUSE_SECONDS)
             for path in paths:
-                assert (mounted.root / path).read_text() == f"this is {path}\n"
+                assert (patient.root / path).read_text() == f"this is {path}\n"
         assert downloads() == 4 * FOLDERS
         if ahead:
             return
-        mounted.unmount()  # a reader that pauses is no longer expected to continue
-        mounted.forget_cache()
-        mounted.mount()
+        patient.unmount()  # a reader that pauses is no longer expected to continue
+        patient.forget_cache()
+        patient.mount()
     raise AssertionError("nothing was there before it was asked for")
 
 
 @LONG
 def test_reading_one_folder_downloads_nothing_in_others(
-    tree: list[list[str]], mounted: Mounted
+    tree: list[list[str]], patient: Mounted
 ) -> None:
-    """Reading one folder, or one that does not follow in the order, downloads nothing in other
+    """Reading one folder, or folders of which none follows another, downloads nothing in other
     folders."""
     names = [paths[0].partition("/")[0] for paths in tree]
-    listed = [names.index(name) for name in os.listdir(mounted.root) if name in names]
+    listed = [names.index(name) for name in os.listdir(patient.root) if name in names]
     read, used = [0], 0
     for number in (5, 3, 20, 9, 30):
-        # A program may follow the order of the listing, too.
-        if listed.index(number) != listed.index(read[-1]) + 1:
+        # In the order of the listing, too, none follows one that was read before.
+        if listed.index(number) - 1 not in {listed.index(earlier) for earlier in read}:
             read.append(number)
-    downloads = Counted(mounted.deployment, "/content")
+    downloads = Counted(patient.deployment, "/content")
     for number in read:
         for path in tree[number]:
-            assert (mounted.root / path).read_text() == f"this is {path}\n"
+            assert (patient.root / path).read_text() == f"this is {path}\n"
             used += 1
-    eventually(lambda: not mounted.status()["uploads"], what="the daemon answers")
+    eventually(lambda: not patient.status()["uploads"], what="the daemon answers")
     came = downloads()
-    here = {path for paths in tree for path in paths if is_here(mounted.root / path)}
+    here = {path for paths in tree for path in paths if is_here(patient.root / path)}
     assert here == {path for number in read for path in tree[number]}
     assert came == used
 
 
 @LONG
 def test_reading_a_listed_folder_prefetches_from_the_first_file(
-    files: list[str], mounted: Mounted
+    files: list[str], patient: Mounted
 ) -> None:
     """Files are prefetched during the first read after a listing, as `cat *` does."""
-    names = sorted(os.listdir(mounted.root / "many"))
-    downloads = Counted(mounted.deployment, "/content")
+    names = sorted(os.listdir(patient.root / "many"))
+    downloads = Counted(patient.deployment, "/content")
     script = 'cd "$0" && exec cat *'
-    shown = subprocess.check_output(["sh", "-c", script, mounted.root / "many"], text=True)
+    shown = subprocess.check_output(["sh", "-c", script, patient.root / "many"], text=True)
     assert shown == "".join(f"this is {name}\n" for name in names)
     assert downloads() == FILES
 
@@ -262,17 +279,17 @@ def test_reading_one_or_two_files_prefetches_nothing(files: list[str], mounted: 
 
 @LONG
 def test_a_guarded_program_has_nothing_fetched_ahead(
-    files: list[str], mounted: Mounted, tmp_path: Path
+    files: list[str], patient: Mounted, tmp_path: Path
 ) -> None:
     """A guarded program may read prefetched files, but causes no prefetching."""
-    downloads = Counted(mounted.deployment, "/content")
+    downloads = Counted(patient.deployment, "/content")
     used = 0
     while downloads() <= used + 1:  # a reader that pauses is no longer expected to continue
-        (mounted.root / "many" / files[used]).read_bytes()
+        (patient.root / "many" / files[used]).read_bytes()
         used += 1
     program = tmp_path / "tumblerd"
     shutil.copy("/bin/cat", program)
-    unread = [mounted.root / "many" / name for name in files[used:]]
+    unread = [patient.root / "many" / name for name in files[used:]]
 
     def readable() -> list[Path]:
         return [path for path in unread if reads(program, path)]

@@ -154,7 +154,7 @@ ROWS = (
         "python -m tests.crash.soak --help",
     ),
     Row(
-        r"\.venv/bin/python -m tests\.simulation --(minutes 60.*|exhaustive 2|planner)",
+        r"\.venv/bin/python -m tests\.simulation --(.*minutes 60.*|exhaustive 2|planner)",
         LONG,
         (
             "tests/simulation/test_found.py",

@@ -8,6 +8,7 @@ author and its base.
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from string import ascii_lowercase
 
 NOT_READ = "-"  # the program has not looked at what it replaced
 NOTHING = "0"  # it has, and there was nothing
@@ -16,7 +17,7 @@ SAME_MOMENT_S = 3.0
 """Time within which two machines may both send a version, as the documents say."""
 
 COPY = re.compile(r"( \(conflict, [^)]*\)(?: \d+)?)+")  # in the name of a conflict copy
-LINE = re.compile(rb"^(?P<token>[A-Z]\d+) after (?P<saw>[A-Z]\d+|[-0]) x*$")
+LINE = re.compile(rb"^(?P<token>[A-Z]\d+) after (?P<saw>[A-Z]\d+|[-0]) [a-z]*$")
 
 
 @dataclass(frozen=True)
@@ -108,11 +109,14 @@ class Claims:
     # ---- what programs do ----
 
     def begin(self, who: str, saw: str, padding: int = 0) -> tuple[str, bytes]:
-        """Record the begin of a save; return its token and its line."""
+        """Record the begin of a save; return its token and its line.
+
+        The padding is a letter that changes from save to save, so that a mixture shows.
+        """
         self._number += 1
-        token = f"{who}{self._number}"
+        token, letter = f"{who}{self._number}", ascii_lowercase[self._number % 26]
         self.saves[token] = Save(token, who, saw, self._number)
-        return token, f"{token} after {saw} {'x' * padding}\n".encode()
+        return token, f"{token} after {saw} {letter * padding}\n".encode()
 
     def read(self, who: str, path: str, content: bytes) -> str:
         """Record that a program read a file; return the token of the content."""

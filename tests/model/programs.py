@@ -278,7 +278,7 @@ class Program:
 WRITING = (
     "save", "save_over", "save_within", "append", "aside", "aside_for_a_moment", "save_synced",
     "write_on", "save_slowly", "save_shorter", "save_beside_backup", "save_redirected",
-    "save_renamed_open", "save_unchanged", "save_and_sync", "save_emptied", "log",
+    "save_renamed_open", "save_unchanged", "save_and_sync", "save_emptied", "log", "patch",
 )  # fmt: skip
 VERBS = (
     *("look",) * 3, "list_all", *("save",) * 3, *("save_over",) * 3, *("save_within",) * 4,

@@ -62,7 +62,7 @@ def test_a_file_that_was_edited_to_http_is_refused(paths: AccountPaths) -> None:
         Account.load(paths)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@pytest.mark.usefixtures("as_root")
 @pytest.mark.parametrize("base", ["CONFIG", "STATE", "CACHE"])
 def test_an_account_in_a_folder_of_another_user_is_refused(
     paths: AccountPaths, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -82,7 +82,7 @@ def test_an_account_in_a_folder_of_another_user_is_refused(
     assert found is not None and not found.ok and found.here == refused.value.line()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@pytest.mark.usefixtures("as_root")
 def test_a_policy_folder_of_another_user_is_refused(
     paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,7 +97,7 @@ def test_a_policy_folder_of_another_user_is_refused(
         Account.load(paths)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@pytest.mark.usefixtures("as_root")
 @pytest.mark.parametrize("is_own", [True, False])
 def test_the_remedy_for_a_folder_of_another_user(
     paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_own: bool

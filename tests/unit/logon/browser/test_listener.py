@@ -363,7 +363,7 @@ def test_the_kernel_tells_whose_a_connection_is(
     assert not pair.is_this_user()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can open a socket as another user")
+@pytest.mark.usefixtures("as_root")
 def test_a_connection_of_another_user_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel names the user who opened the socket, over IPv4 and IPv6."""
     for family in (socket.AF_INET, socket.AF_INET6):

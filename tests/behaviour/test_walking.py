@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,16 +12,16 @@ from tests.harness.machine import Mounted
 from tests.harness.planting import Plant
 from tests.harness.waiting import eventually
 
-WALKS = 5
-PAUSE_SECONDS = 1.0  # after which a reader is still expected to continue
 LONG = pytest.mark.mount("refresh=600")
 FOLDERS, FILES = 40, 40
+FIRST_WINDOW = 8  # files that are fetched ahead at first
 
-# A program waits for a prefetch of its file for some seconds, and then requests the file itself.
+# A program that reads nothing for some seconds is no longer expected to continue.  It waits for a
+# prefetch of its file for some seconds, and then requests the file itself.
 PATIENT = """
 def first():
     from zonedrive.prefetch import files
-    files.PATIENCE_S = 300.0
+    files.SOON_S = files.GONE_S = files.PATIENCE_S = 300.0
 """
 
 
@@ -41,12 +40,6 @@ class Counted:
 
     def __call__(self) -> int:
         return asked(self._deployment, self._part) - self._before
-
-    def exceed(self, number: int, seconds: float) -> bool:
-        """Return True if there are more requests within some seconds."""
-        with suppress(AssertionError):
-            return eventually(lambda: self() > number, seconds)
-        return False
 
 
 def reads(program: Path, path: Path) -> bool:
@@ -87,7 +80,7 @@ def files(deployment: Deployment, zone: str) -> list[str]:
 
 @pytest.fixture
 def patient(mounted: Mounted) -> Mounted:
-    """Return a mount where a program waits for a prefetch, even if the machine stands still."""
+    """Return a mount whose prefetching is the same if the machine stands still for a while."""
     mounted.unmount()
     Plant(mounted.machine, PATIENT)
     mounted.mount()
@@ -174,7 +167,7 @@ def test_small_files_are_fetched_ahead_once(files: list[str], patient: Mounted) 
     """A program that reads files one after the other gets all of them, each with one request."""
     downloads = Counted(patient.deployment, "/content")
     used = 0
-    while downloads() <= used + 1:  # a reader that pauses is no longer expected to continue
+    while downloads() <= used + 1:
         name = files[used]
         assert (patient.root / "many" / name).read_text() == f"this is {name}\n"
         used += 1
@@ -199,6 +192,13 @@ def tree(deployment: Deployment, zone: str) -> list[list[str]]:
     return found
 
 
+def shows_order(root: Path, paths: list[str]) -> bool:
+    """Return True if the first files in name order are not in the order of the listing."""
+    folder = (root / paths[0]).parent
+    listed = [name for name in os.listdir(folder) if name != Path(paths[-1]).name]
+    return listed != sorted(listed)
+
+
 @LONG
 def test_reading_folder_after_folder_prefetches_the_next_ones(
     tree: list[list[str]], patient: Mounted
@@ -207,22 +207,24 @@ def test_reading_folder_after_folder_prefetches_the_next_ones(
 
     All content is right, and each file is requested once.
     """
-    for _ in range(WALKS):
-        downloads = Counted(patient.deployment, "/content")
-        ahead = False
-        for used, paths in enumerate(tree):
-            # Without a short pause, a reader on a busy machine is always faster than the prefetch.
-            if used and not ahead:
-                ahead = downloads.exceed(4 * used, PAUSE_SECONDS)
-            for path in paths:
-                assert (patient.root / path).read_text() == f"this is {path}\n"
-        assert downloads() == 4 * FOLDERS
-        if ahead:
-            return
-        patient.unmount()  # a reader that pauses is no longer expected to continue
-        patient.forget_cache()
-        patient.mount()
-    raise AssertionError("nothing was there before it was asked for")
+    first = next(number for number, paths in enumerate(tree) if shows_order(patient.root, paths))
+    patient.unmount()  # forget that the folders were listed just now
+    patient.mount()
+    downloads = Counted(patient.deployment, "/content")
+
+    def read(path: str) -> None:
+        assert (patient.root / path).read_text() == f"this is {path}\n"
+
+    for path in [*tree[first], tree[first + 1][0]]:
+        read(path)
+    eventually(lambda: downloads() == 4 + 1 + FIRST_WINDOW, what="the next two folders are here")
+    assert all(is_here(patient.root / path) for path in tree[first + 1] + tree[first + 2])
+    for path in tree[first + 1][1:]:
+        read(path)
+    for paths in tree[first + 2 :]:
+        for path in paths:
+            read(path)
+    assert downloads() == 4 * (FOLDERS - first)
 
 
 @LONG
@@ -284,7 +286,7 @@ def test_a_guarded_program_has_nothing_fetched_ahead(
     """A guarded program may read prefetched files, but causes no prefetching."""
     downloads = Counted(patient.deployment, "/content")
     used = 0
-    while downloads() <= used + 1:  # a reader that pauses is no longer expected to continue
+    while downloads() <= used + 1:
         (patient.root / "many" / files[used]).read_bytes()
         used += 1
     program = tmp_path / "tumblerd"

@@ -81,3 +81,28 @@ def test_while_the_program_is_loading(home: Path, way: signal.Handlers, code: in
             (home / "go").touch()
         _, said = started.communicate(timeout=60)
     assert (started.returncode, said) == (code, b"")
+
+
+def test_in_the_callback_of_a_weak_reference() -> None:
+    """Ctrl-C is not lost there, and prints nothing."""
+    script = """
+import signal, time, weakref
+from zonedrive.cli import sigint
+
+class Lock:
+    pass
+
+sigint.quiet()
+sigint.heard()
+lock = Lock()
+reference = weakref.ref(lock, lambda _: signal.raise_signal(signal.SIGINT))
+try:
+    del lock
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")

@@ -1541,6 +1541,9 @@ class Run:
         staying = [path for path in tree if self._stays(path)]
         # A coworker may have moved the folder of such a file.
         local = {head(tree[path] or b"") for path in staying if await self._is_local(machine, path)}
+        # A coworker has moved the folder of another one while the tree was read.
+        shown = {head(content) for content in tree.values() if content is not None}
+        local |= {token for path, token in here.items() if self._stays(path)} - shown
         return {
             path: token
             for path, token in here.items()

@@ -1351,6 +1351,8 @@ class Run:
 
     async def _forgotten(self, machine: Machine) -> list[str]:
         """Return what a machine shows in another way after a start without a connection."""
+        if self._is_small:  # content that is not cached may be newer than the listing
+            await trio.sleep(machine.settings.refresh)
         before = await self._shown(machine)
         await machine.stop()
         machine.weather = WEATHERS["down"]
@@ -1538,10 +1540,15 @@ class Run:
         except OSError:  # a request of the time before has just ended without an answer
             await trio.sleep(LOOK_S)
             tree = await machine.perform(machine.kernel.tree, f"{ZONE}/{FOLDER}")
-        staying = [path for path in tree if self._stays(path)]
-        # A coworker may have moved the folder of such a file.
-        local = {head(tree[path] or b"") for path in staying if await self._is_local(machine, path)}
-        # A coworker has moved the folder of another one while the tree was read.
+        # A coworker may have moved the folder of such a file, also while the tree was read.
+        states = {
+            path: await self._attribute(machine, path, "state")
+            for path in tree
+            if self._stays(path)
+        }
+        local = {
+            head(tree[path] or b"") for path, state in states.items() if state in ("local", "")
+        }
         shown = {head(content) for content in tree.values() if content is not None}
         local |= {token for path, token in here.items() if self._stays(path)} - shown
         return {

@@ -237,7 +237,7 @@ def test_a_new_file_without_an_answer_that_is_removed_in_a_zone_that_is_gone_is_
 
 
 def test_a_temporary_name_in_a_zone_that_is_gone_is_given_up(desk: Mounted) -> None:
-    """Two names are being exchanged."""
+    """Two names are being exchanged. When the zone is back, no entry keeps a temporary name."""
     desk.zone.write("other.txt", b"other")
     desk.names(desk.root)
     time.sleep(2)
@@ -250,10 +250,19 @@ def test_a_temporary_name_in_a_zone_that_is_gone_is_given_up(desk: Mounted) -> N
     ):
         desk.exchange(desk.root / "notes.txt", desk.root / "other.txt")
     desk.deployment.heal()
-    gone(desk)
+    zone = gone(desk)
     assert desk.try_sync() == 1
     for name in ("notes.txt", "other.txt"):
         (desk.root / name).unlink()
     desk.try_sync()
     assert not desk.status()["uploads"]
     assert desk.try_sync() == 0
+    virtual(desk).deployment.world.zones[zone.id] = zone
+    desk.deployment.heal()
+    for _ in range(2):
+        time.sleep(2)
+        desk.names(desk.path)
+    desk.names(desk.root)
+    desk.sync()
+    assert {"notes.txt", "other.txt"} <= set(desk.zone.listing("")) & set(desk.names(desk.root))
+    assert not any(name.startswith(".zonedrive-") for name in desk.zone.listing(""))

@@ -105,6 +105,9 @@ class LocalState(Stores):
         self.former_ids: LRUCache[int, str] = LRUCache(COPIES)
         # By id of an entry: the name of the new file that was last uploaded to it since the start.
         self.uploaded_names: LRUCache[str, str] = LRUCache(COPIES)
+        # By id of an entry that may have a temporary name, because its request was given up: the
+        # name to give back.
+        self.names_to_return: LRUCache[str, str] = LRUCache(COPIES)
         # True after the service has treated names as equal that differ only in case or Unicode
         # normalization.
         self.unites_spellings = False

@@ -331,23 +331,36 @@ class Merge:
         self.result.hidden[entry.name] = entry
 
     def _add(self, answer: RawListing, fresh: list[tuple[int, Entry]]) -> None:
-        inodes, folder = self._inodes, self._folder
+        """Add the entries without an inode.
+
+        If a request for a temporary name was given up, and an entry has this name, show the entry
+        under its former name, and schedule a rename to that name.
+        """
+        inodes, folder, state = self._inodes, self._folder, self._state
         added, names = dict[str, dict[str, Any]](), _Names(inodes, folder.ino)
+        returned: list[str] = []
         for number, entry in fresh:
-            name = local_name(entry.name, entry.id, names)
-            if name != safe(entry.name):
-                kept = self._kept(safe(entry.name))
+            former = state.names_to_return.pop(entry.id, entry.name)
+            plain = safe(former if is_aside(entry.name) else entry.name)
+            name = local_name(plain, entry.id, names)
+            if name != plain:
+                kept = self._kept(plain)
                 if kept is not None and entry.folder:  # the former entry was replaced
                     self._bind(kept, entry)
                     self._update(kept, entry, inodes.rows.mark(answer.said(number)))
                     continue
-                self._take_back(safe(entry.name), to_folder=entry.folder)
-                name = local_name(entry.name, entry.id, names)
+                self._take_back(plain, to_folder=entry.folder)
+                name = local_name(plain, entry.id, names)
             names.given.add(name)
             added[name] = fields_of(entry, folder)
             added[name]["seen"] = inodes.rows.mark(answer.said(number))
+            if is_aside(entry.name) and not is_aside(name):
+                returned.append(name)
         inodes.add_all(folder.ino, added)
         self.result.appeared += len(added)
+        for name in returned:
+            if (inode := inodes.child(folder.ino, name)) is not None:
+                state.intents.place(inode.ino, state.due())
 
     def _bind(self, kept: Inode, entry: Entry) -> None:
         """Bind `entry`, which has no inode, to a folder kept because of local changes in it."""

@@ -198,6 +198,8 @@ class Reconciler:
                 raise
             pending.require()
             path = state.path(ino)
+            if inode is not None and request.is_move and is_aside(request.name):
+                state.names_to_return[request.remote_id or ""] = inode.remote_name or inode.name
             state.resolved(request)
             if inode is not None and inode.is_new and inode.parent == NOWHERE:
                 state.refusals.add(request.zone, f"inode {ino}", path, MAY_STAY)

@@ -206,6 +206,39 @@ def test_a_pinned_folder_that_is_created_again_stays_pinned(desk: Mounted, resto
     assert virtual(desk).client.parts.files.pins.missing() == []
 
 
+@pytest.mark.parametrize("lost", ["folder", "zone"])
+def test_the_pin_of_a_former_folder_is_kept_until_its_deletion_is_certain(
+    desk: Mounted, lost: str
+) -> None:
+    """The answers lack the folder of the entry, or the zone is not accessible for a while."""
+    desk.system.listdir(desk.root / "docs")
+    pin(desk, "docs")
+    desk.allow("offline", "reach", "created again")
+    before, service = desk.zone.entry_id("docs"), virtual(desk).deployment.world
+    with desk.deployment.faulty(down=True):
+        wait(desk, 30)
+        (desk.root / "docs/new.txt").write_bytes(b"new")
+        desk.zone.delete("docs")
+    wait(desk, 30)
+    desk.sync()
+    desk.zone.move("docs", "again")
+    desk.zone.restore(before)
+    desk.zone.make_folder("far")
+    desk.zone.move("docs", "far/docs")
+    if lost == "folder":
+        service.unsaid["entry"] = {"parentId"}
+    else:
+        service.set_level(desk.zone.id, ALICE, Level.NONE)
+        wait(desk, 2 * PASS_S)
+        desk.names(desk.path)
+    wait(desk, 2 * PASS_S)
+    service.set_level(desk.zone.id, ALICE, Level.MODIFY)
+    desk.names(desk.path)
+    desk.names(desk.root / "far")
+    wait(desk, PASS_S)
+    assert [path for path, _ in pinned(desk)] == ["again", "far/docs"]
+
+
 def test_few_requests_are_sent_for_deleted_pinned_files(desk: Mounted) -> None:
     """Each round looks for a limited number of entries, in turn; restored ones are found once."""
     names = [f"{number}.txt" for number in range(2 * MISSING)]

@@ -165,12 +165,12 @@ class Pins:
         )
 
     def forget_former(self, pin: Pin) -> None:
-        """Remove a missing pin whose entry the service does not have, if its inode has another pin.
+        """Remove a former pin (see `Pin.is_former`) whose entry was deleted on the service.
 
         Such a pin would otherwise stay for ever, because no path shows it. Other missing pins are
         kept, see `update_inodes`.
         """
-        if pin.ino < 0 and pin in self._store.all():
+        if pin.is_former and pin in self._store.all():
             self._store.drop([pin.ino])
             self.update_inodes()
 

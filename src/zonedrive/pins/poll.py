@@ -32,6 +32,7 @@ from zonedrive.pins.pins import Pins
 from zonedrive.remote.service import Service
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.pin_table import Pin
+from zonedrive.sync.compare import current_entry
 from zonedrive.sync.directory_cache import DirectoryCache
 
 log = logging.getLogger(__name__)
@@ -149,7 +150,11 @@ class PinPoller:
         return True
 
     async def _look_for(self, pin: Pin, asked_ns: int) -> None:
-        if not await self._folders.find(pin.zone, pin.remote_id or "", asked_ns):
+        remote_id = pin.remote_id or ""
+        await self._folders.find(pin.zone, remote_id, asked_ns)
+        # The entry may exist although it was not found: its zone may not be accessible for a while,
+        # or the service may not tell its folder.
+        if pin.is_former and await current_entry(self._service, pin.zone, remote_id) is None:
             self._pins.forget_former(pin)
 
     async def _list(self, inos: list[int], asked_ns: int) -> bool:

@@ -19,9 +19,14 @@ class Pin(msgspec.Struct, frozen=True):
     represent the entry. Otherwise the inode number identifies the entry.
     """
 
-    ino: int  # negative if the former number now belongs to the inode of another pin
+    ino: int
     zone: str = ""
     remote_id: str | None = None
+
+    @property
+    def is_former(self) -> bool:
+        """True if the pin's inode number now belongs to another pin; this pin's one is negative."""
+        return self.ino < 0
 
 
 def create_table(connection: sqlite3.Connection) -> None:

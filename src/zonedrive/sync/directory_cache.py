@@ -254,29 +254,27 @@ class DirectoryCache:
             if each is folder or not each.listed:
                 await self.refresh(each, newer_than_ns)
 
-    async def find(self, zone: str, remote_id: str, newer_than_ns: int) -> bool:
+    async def find(self, zone: str, remote_id: str, newer_than_ns: int) -> None:
         """Add an entry of the service to the local tree, by listing its folder with `refresh`.
 
-        Also add the missing parent folders, and list those that were never listed. Return False if
-        the service does not have the entry, or does not tell its folder. Raises the service's
-        error.
+        Also add the missing parent folders, and list those that were never listed. If the service
+        does not have the entry, do nothing. Raises the service's error.
 
         If the zone is not in the tree, list the zones first, because the zone may have reappeared.
         """
         if not self._has_zone(zone):
             await self.refresh(self._state.inodes.get(ROOT), newer_than_ns)
             if not self._has_zone(zone):
-                return False
+                return
         try:
             entry = await self._service.entry(zone, remote_id)
             if entry.deleted or not entry.parent_id:
-                return False
+                return
             folder = await self.following.folder(zone, entry.parent_id)
         except NotFound:
-            return False
+            return
         if folder is not None:
             await self.refresh_path(folder, newer_than_ns)
-        return True
 
     def _has_zone(self, zone: str) -> bool:
         return any(each.zone == zone for each in self._state.inodes.inodes_in(ROOT))

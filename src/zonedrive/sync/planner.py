@@ -31,9 +31,9 @@ backup file that was created and removed causes no step. Some cases need more ca
   exchanged names, one of the entries first moves to a temporary name (ASIDE).
 * Some services treat names as equal that differ only in case or Unicode normalization. An upload of
   a new file then becomes a version of the entry with the other spelling. If such an entry is to be
-  deleted or moved away, the upload waits for that, unless it needs an action of the user. Once the
-  service is known to treat names as equal, new folders and moved entries also wait, and an entry in
-  a cycle moves to a temporary name.
+  deleted or moved away, the upload waits for that, unless it needs an action of the user or of a
+  program. Once the service is known to treat names as equal, new folders and moved entries also
+  wait, and an entry in a cycle moves to a temporary name.
 
 If thousands of intents wait, `fold` gets only some of them at a time. Intents that concern names
 (creations of folders, moves and deletions) depend on each other. They also depend on the intents of
@@ -180,7 +180,7 @@ def fold(
     # at its place.
     inherited: set[Place | None] = {views[ino].place for ino in adopted}
     steps = [step for step in steps if not _has_successor(step, views[step.ino], inherited)]
-    return _ordered(steps, views, places, _spelled_alike(steps, views, every=unites_spellings))
+    return _ordered(steps, views, places, unites_spellings=unites_spellings)
 
 
 def _places(items: Iterable[tuple[Intent, InodeView]], being_written: Iterable[Place]) -> Places:
@@ -268,11 +268,10 @@ def _ordered(
     steps: Sequence[Step],
     views: Mapping[int, InodeView],
     places: Places,
-    spelled_alike: Mapping[int, set[int]],
+    *,
+    unites_spellings: bool,
 ) -> list[Step]:
     """Return the steps with their dependencies; break a cycle, if there is one.
-
-    For `spelled_alike`, see the function of this name.
 
     If steps are waiting for each other in a cycle, one of them becomes an ASIDE step, which moves
     its entry to a temporary name. Later calls break the other cycles.
@@ -292,15 +291,18 @@ def _ordered(
             ino if heirs.get(ino) in (None, step.ino) else heirs[ino]
             for ino in _in_the_way(step, held_by, views, places)
         }
-        | spelled_alike.get(step.ino, set())
         for step in steps
     }
     waits = {
-        step.ino: others
+        step.ino: in_the_way[step.ino] | _folders_first(step, by_ino, views)
         for step in steps
         if not (views[step.ino].new and views[step.ino].origin)  # it may have arrived
-        if (others := in_the_way[step.ino] | _folders_first(step, by_ino, views))
     }
+    for ino, others in _spelled_alike(steps, views, waits, every=unites_spellings).items():
+        in_the_way[ino] |= others
+        if ino in waits:
+            waits[ino] |= others
+    waits = {ino: others for ino, others in waits.items() if others}
     cycle = _cycle(waits)
     for ino, others in waits.items():
         by_ino[ino] = msgspec.structs.replace(by_ino[ino], after=frozenset(others))
@@ -326,13 +328,18 @@ def _in_the_way(
 
 
 def _spelled_alike(
-    steps: Sequence[Step], views: Mapping[int, InodeView], *, every: bool
+    steps: Sequence[Step],
+    views: Mapping[int, InodeView],
+    waits: Mapping[int, Set[int]],
+    *,
+    every: bool,
 ) -> dict[int, set[int]]:
     """Return, for each step that takes a place, the entries with another spelling of its name.
 
     Only entries that steps delete or move away are returned. Unless `every` is set, only uploads of
-    new files are considered, and steps that need an action of the user (`Intent.failed`) are left
-    out: most services treat the names as different, and the upload could wait for ever.
+    new files are considered, and steps that may not end soon (see `_held_up`) are left out: most
+    services treat the names as different, and the upload could wait for ever. `waits` contains the
+    other dependencies of the steps.
 
     No step waits for the upload of a new file without a pending request, so the dependencies of
     uploads form no cycle. The service rejects a taken name of a new folder or a move, so these need
@@ -348,13 +355,34 @@ def _spelled_alike(
     leaving = defaultdict[tuple[int, str], set[int]](set)
     for step in steps:
         view, leaves = views[step.ino], step.action in (Action.MOVE, Action.DELETE)
-        is_waited_for = leaves and (every or not step.intent.failed)
-        if view.origin is not None and not view.new and is_waited_for:
+        if view.origin is not None and not view.new and leaves:
             leaving[view.origin[0], folded(view.origin[1])].add(step.ino)
-    if not leaving:
-        return {}
     places = ((ino, views[ino].place) for ino in takers)
-    return {ino: leaving.get((at, folded(name)), set()) - {ino} for ino, (at, name) in places}
+    alike = {ino: leaving.get((at, folded(name)), set()) - {ino} for ino, (at, name) in places}
+    if every or not any(alike.values()):
+        return alike
+    held_up = _held_up(steps, waits)
+    return {ino: others - held_up for ino, others in alike.items()}
+
+
+def _held_up(steps: Sequence[Step], waits: Mapping[int, Set[int]]) -> set[int]:
+    """Return the inodes whose steps end only after an action of the user or of a program.
+
+    Such a step has failed (see `Intent.failed`), waits for an inode without a step, for example a
+    file that a program still reads, or waits for such a step.
+    """
+    failed = {step.ino for step in steps if step.intent.failed}
+    waiting = defaultdict[int, set[int]](set)
+    for ino, others in waits.items():
+        for other in others:
+            waiting[other].add(ino)
+    ahead = [*failed, *(waiting.keys() - {step.ino for step in steps})]
+    held_up = set[int]()
+    while ahead:
+        if (ino := ahead.pop()) not in held_up:
+            held_up.add(ino)
+            ahead += waiting.get(ino, ())
+    return held_up
 
 
 def _folders_first(

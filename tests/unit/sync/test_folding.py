@@ -1,11 +1,13 @@
 """Folding: the service gets the local state in few and ordered steps."""
 
+from collections.abc import Set
 from typing import Any
 
 import pytest
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from zonedrive.causes import Cause
 from zonedrive.state.intents import Intent
 from zonedrive.sync.planner import Action, InodeView, Place, fold
 
@@ -30,6 +32,13 @@ def folded(*items: tuple[Intent, InodeView]) -> list[tuple[Action, int, int]]:
     return [
         (step.action, step.ino, step.other) for step in fold([item[0] for item in items], subjects)
     ]
+
+
+def awaited(*items: tuple[Intent, InodeView], unites: bool = False) -> dict[int, Set[int]]:
+    """Return the inodes that each step waits for."""
+    subjects = {subject.ino: subject for _, subject in items}
+    steps = fold([item[0] for item in items], subjects, unites_spellings=unites)
+    return {step.ino: step.after for step in steps}
 
 
 def test_an_edit_in_place_is_one_upload() -> None:
@@ -223,6 +232,37 @@ def test_a_folder_is_moved_into_its_former_subfolder_after_the_one_between_has_l
     middle = InodeView(3, folder=True, new=False, place=B, origin=(2, "b"), inside=(2, ZONE))
     steps = fold([intent(2, place=True), intent(3, place=True)], {2: outer, 3: middle})
     assert {step.ino: step.after for step in steps} == {2: {3}, 3: frozenset()}
+
+
+def test_an_upload_waits_for_an_entry_with_another_spelling_of_its_name() -> None:
+    """The service may store the file as a version of the entry, which leaves this place."""
+    upload = intent(3, generation=7), new_file(3, (ZONE, "A"))
+    items = [(intent(2, place=True), old_file(2, A, B)), upload]
+    assert awaited(*items) == {2: frozenset(), 3: {2}}
+
+
+@pytest.mark.parametrize("stays", ["refused", "held up", "in use"])
+@pytest.mark.parametrize("unites", [False, True])
+def test_no_upload_waits_for_another_spelling_that_may_stay_for_ever(
+    stays: str, *, unites: bool
+) -> None:
+    """The user or a program must act first, and most services treat the names as different.
+
+    The entry waits itself for a folder that the service refuses, or for a file that is read.
+    """
+    upload = intent(3, generation=7), new_file(3, (ZONE, "A"))
+    waiting = intent(2, place=True), old_file(2, A, (4, "a"))
+    items = [waiting, upload]
+    if stays == "refused":
+        items[0] = replace(waiting[0], cause=Cause.REFUSED), waiting[1]
+    elif stays == "held up":
+        folder = InodeView(4, folder=True, new=True, place=B, origin=None)
+        items.append((intent(4, place=True, cause=Cause.REFUSED), folder))
+    else:
+        folder = InodeView(2, folder=True, new=False, place=A, origin=A)
+        read = replace(old_file(5, (2, "read")), inside=(2, ZONE))
+        items = [(intent(2, gone=True), folder), (intent(5, gone=True, held=True), read), upload]
+    assert awaited(*items, unites=unites)[3] == ({2} if unites else frozenset())
 
 
 @pytest.mark.parametrize("number", [2, 1000])

@@ -489,3 +489,35 @@ def test_a_new_file_whose_reply_is_lost_is_sent_once(
         case _:
             assert there == {key(name)}
             assert len(desk.zone.versions(key(name))) == 1
+
+
+@pytest.mark.parametrize("former", ["read", "read in a folder", "backup"])
+@pytest.mark.parametrize("new", ["folder", "known file"])
+def test_an_entry_takes_the_name_of_a_file_that_is_still_needed_here(
+    desk: Mounted, former: str, new: str
+) -> None:
+    """The service deletes the file; a program continues to read it, or a backup has its bytes."""
+    fold(desk)
+    desk.allow("retry")
+    path = desk.root / ("x/file" if former == "read in a folder" else "x")
+    if former == "read in a folder":
+        path.parent.mkdir()
+    path.write_bytes(ALICE)
+    desk.sync()
+    with path.open("rb") as reader:
+        with desk.paused():
+            if former == "backup":
+                path.rename(desk.root / "x~")
+            else:
+                path.unlink()
+            if former == "read in a folder":
+                path.parent.rmdir()
+            if new == "folder":
+                (desk.root / "X").mkdir()
+            else:
+                (desk.root / "notes.txt").rename(desk.root / "X")
+        eventually(lambda: not desk.status()["outbox"]["pending"], 600, what="all is sent")
+        assert reader.read() == ALICE
+    assert "x" not in desk.zone.listing()
+    assert desk.zone.listing()["X"]["folder"] == (new == "folder")
+    assert former != "backup" or (desk.root / "x~").read_bytes() == ALICE

@@ -33,7 +33,8 @@ backup file that was created and removed causes no step. Some cases need more ca
   a new file then becomes a version of the entry with the other spelling. If such an entry is to be
   deleted or moved away, the upload waits for that, unless it needs an action of the user or of a
   program. Once the service is known to treat names as equal, new folders and moved entries also
-  wait, and an entry in a cycle moves to a temporary name.
+  wait, an entry in a cycle moves to a temporary name, and a parked file or a file that a program
+  still reads gives way as for an equal name.
 
 If thousands of intents wait, `fold` gets only some of them at a time. Intents that concern names
 (creations of folders, moves and deletions) depend on each other. They also depend on the intents of
@@ -51,7 +52,7 @@ This module performs no steps. No function here is `async`.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from enum import IntEnum
 
 import msgspec
@@ -153,13 +154,13 @@ def fold(
         for intent, view in items
         if (step := _step(intent, view, places, making_way)) is not None
     ]
-    taken = {views[step.ino].place for step in steps if _takes_a_place(step, views[step.ino])}
+    is_taken = _taken(steps, views, unites_spellings=unites_spellings)
     deleted = {step.ino for step in steps if step.action is Action.DELETE}
     steps += [
         Step(Action.DELETE, intent.ino, intent)
         for intent, view in items
         if intent.gone and intent.held and not view.new and view.ino not in making_way
-        if any(views[ino].origin in taken for ino in (view.ino, *deleted.intersection(view.inside)))
+        if any(is_taken(views[at].origin) for at in (view.ino, *deleted.intersection(view.inside)))
     ]
     steps += [
         Step(Action.WITHDRAW, intent.ino, intent)
@@ -167,7 +168,7 @@ def fold(
         if intent.parked
         # A coworker has moved the entry, another entry needs its place, or its folder is deleted.
         if (view.moved and view.ino not in making_way)
-        or view.origin in taken
+        or is_taken(view.origin)
         or (view.origin is not None and not deleted.isdisjoint(view.inside))
     ]
     # A new file can pass on its remote entry only after its own step has determined whether its
@@ -219,6 +220,30 @@ def _makes_way(view: InodeView, places: Places) -> bool:
         return False
     left = places[view.left]
     return places[view.origin].is_wanted or (left.is_wanted and left.former is view)
+
+
+def _taken(
+    steps: Iterable[Step], views: Mapping[int, InodeView], *, unites_spellings: bool
+) -> Callable[[Place | None], bool]:
+    """Return a function that returns True for a place that an entry needs.
+
+    With `unites_spellings`, a place is also needed if a new folder or a moved entry needs another
+    spelling of its name. A new file becomes a version of an entry with another spelling.
+    """
+    takers = [step for step in steps if _takes_a_place(step, views[step.ino])]
+    taken = {views[step.ino].place for step in takers}
+    takers = [step for step in takers if unites_spellings and step.action is not Action.UPLOAD]
+    alike = {_with_folded_name(views[step.ino].place) for step in takers}
+
+    def is_taken(place: Place | None) -> bool:
+        is_alike = bool(alike) and place is not None and _with_folded_name(place) in alike
+        return place in taken or is_alike
+
+    return is_taken
+
+
+def _with_folded_name(place: Place) -> Place:
+    return place[0], folded(place[1])
 
 
 def _has_successor(step: Step, view: InodeView, places: Set[Place | None]) -> bool:
@@ -352,13 +377,13 @@ def _spelled_alike(
     ]
     if not takers:
         return {}
-    leaving = defaultdict[tuple[int, str], set[int]](set)
+    leaving = defaultdict[Place, set[int]](set)
     for step in steps:
         view, leaves = views[step.ino], step.action in (Action.MOVE, Action.DELETE)
         if view.origin is not None and not view.new and leaves:
-            leaving[view.origin[0], folded(view.origin[1])].add(step.ino)
-    places = ((ino, views[ino].place) for ino in takers)
-    alike = {ino: leaving.get((at, folded(name)), set()) - {ino} for ino, (at, name) in places}
+            leaving[_with_folded_name(view.origin)].add(step.ino)
+    places = {ino: _with_folded_name(views[ino].place) for ino in takers}
+    alike = {ino: leaving.get(place, set()) - {ino} for ino, place in places.items()}
     if every or not any(alike.values()):
         return alike
     held_up = _held_up(steps, waits)

@@ -94,7 +94,7 @@ def clash(mounted: Mounted, name: str) -> None:
 def test_a_shutdown_waits_for_uploads(mounted: Mounted, bus: Bus) -> None:
     """The inhibitor names the amount; then uploads are tried at once, and the shutdown may
     continue."""
-    logind = Logind(bus)
+    logind = Logind(bus, delay_seconds=300)  # longer than an upload takes on any machine
     try:
         (mounted.root / "late.txt").write_bytes(b"just in time\n")
         eventually(lambda: set(logind.held()) == {"delay", "block"}, what="it is held up")

@@ -181,7 +181,7 @@ def test_the_page_is_true(mounted: Mounted) -> None:
     assert len(mounted.zone.versions("notes.txt")) == 3
 
 
-@pytest.mark.mount("refresh=0.5")
+@pytest.mark.mount("refresh=0.5", "settle=600")  # nothing is sent between the steps of a save
 def test_the_history_follows_the_file(mounted: Mounted) -> None:
     """New versions, new names and removals are visible; a save by renaming keeps the history."""
     path, root = mounted.root / "notes.txt", mounted.root

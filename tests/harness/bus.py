@@ -287,12 +287,14 @@ class Logind(Owner):
         "/org/freedesktop/login1", bus_name=NAME, interface="org.freedesktop.login1.Manager"
     )
 
-    def __init__(self, bus: Bus, denied: str = "", silent: int = 0) -> None:
+    def __init__(self, bus: Bus, denied: str = "", silent: int = 0, delay_seconds: int = 5) -> None:
         """Start; `denied` is a mode that this machine forbids.
 
-        The first `silent` requests for a lock get no reply.
+        The first `silent` requests for a lock get no reply.  A shutdown is delayed for up to
+        `delay_seconds`.
         """
         self.denied = denied
+        self.delay_seconds = delay_seconds
         self.silent = silent
         self.taken: list[tuple[str, str, str]] = []  # every one: what, mode, why
         self._pipes: list[tuple[int, tuple[str, str, str]]] = []
@@ -314,7 +316,7 @@ class Logind(Owner):
 
     def _answer(self, message: Any, method: str) -> Any:
         if method == "Get":
-            return new_method_return(message, "v", (("t", 5_000_000),))
+            return new_method_return(message, "v", (("t", self.delay_seconds * 1_000_000),))
         what, _, why, mode = message.body
         if method != "Inhibit" or mode == self.denied:
             return new_error(message, "org.freedesktop.DBus.Error.AccessDenied")

@@ -189,8 +189,8 @@ def test_commands_in_an_unmounted_folder(mounted: Mounted) -> None:
     used, first, *_ = lines = shown.splitlines()
     # A file manager of another test may be named as well, which looks into each new mount.
     assert re.fullmatch(
-        rf"zonedrive: unmounted {mounted.path}, although (\S+ \([0-9]+\), )*sh \([0-9]+\)"
-        r"(, \S+ \([0-9]+\))* still used it", used
+        rf"zonedrive: unmounted {mounted.path}, although ([^,]+ \([0-9]+\), )*sh \([0-9]+\)"
+        r"(, [^,]+ \([0-9]+\))* still used it", used
     )  # fmt: skip
     assert first == "everything is on the service"
     assert lines[-1] == "done"

@@ -10,7 +10,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
@@ -41,9 +41,16 @@ class Deployment:
         self._world = world_file or world.write(folder, zones=zones, organization=organization)
         self._fresh = [f"Zone {number:02}" for number in range(zones, 0, -1)]
         self._people: dict[str, Person] = {}
-        self._port = 0
-        self._kept: socket.socket | None = None
-        self.start(seconds)
+        # Bound, but not listening, until the end: no other program gets it between stop and start.
+        self._reserved = socket.socket()
+        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._reserved.bind(("127.0.0.1", 0))
+        self._port = self._reserved.getsockname()[1]
+        try:
+            self.start(seconds)
+        except BaseException:
+            self._reserved.close()
+            raise
 
     def start(self, seconds: float = START_SECONDS) -> None:
         """Start the sandbox at its former address; return when it answers."""
@@ -62,37 +69,22 @@ class Deployment:
             return json.loads(ready.read_bytes()) if ready.exists() else None
 
         said = eventually(answers, seconds, what="the sandbox answers")
-        self._give_port()
         assert said is not None
         self.base_url: str = said["base_url"]
         self.ca_file = Path(said["ca_file"])
         self._control = Path(said["control"])
-        self._port = httpx.URL(self.base_url).port or 443
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Stop the sandbox; its data stay."""
         self.process.send_signal(number)
         self.process.wait(60)
-        self._keep_port()
-
-    def _keep_port(self) -> None:
-        """Reserve the port until the next start."""
-        self._kept = socket.socket()
-        self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with suppress(OSError):
-            self._kept.bind(("127.0.0.1", self._port))
-
-    def _give_port(self) -> None:
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
 
     def close(self) -> None:
         """Stop the sandbox and close all connections."""
         self.forget_people()
         if self.process.poll() is None:
             self.stop()
-        self._give_port()
+        self._reserved.close()
 
     def forget_people(self) -> None:
         """Log all users on again when they are next needed."""

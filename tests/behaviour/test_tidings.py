@@ -7,9 +7,26 @@ import pytest
 from tests.crash import former
 from tests.harness.bus import Bus, Logind, Screen
 from tests.harness.machine import Mounted
+from tests.harness.planting import Plant
 from tests.harness.waiting import eventually
 
 BY_BOB = "was also changed by bob@acme.example"
+
+# Uploads that follow each other within some seconds are told of together: the test says when that
+# time is over, because a machine may stand still for longer between two of them.
+UNTIL_TOLD = """
+def first():
+    from types import SimpleNamespace
+    from zonedrive.daemon import notifications
+
+    async def calm(_seconds):
+        await trio.sleep(0.02)
+        while not FILE.with_name("calm").exists():
+            await trio.sleep(0.02)
+
+    notifications.GATHER_SECONDS = 600.0
+    notifications.trio = SimpleNamespace(**{**vars(trio), "sleep": calm})
+"""
 
 
 @pytest.fixture
@@ -39,10 +56,15 @@ def screen(bus: Bus) -> Iterator[Screen]:
 def test_refused_uploads_are_one_notification(mounted: Mounted, screen: Screen) -> None:
     """The notification of many files is withdrawn when they have arrived."""
     mounted.allow("refused")
+    mounted.unmount()
+    Plant(mounted.machine, UNTIL_TOLD)
+    mounted.mount()
     with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
         for number in range(20):
             (mounted.root / f"{number}.txt").write_bytes(b"x")
         assert mounted.machine.run("sync", "--timeout", "60").returncode == 1
+        assert not screen.shown
+        (mounted.machine.folder / "site" / "calm").touch()
         eventually(lambda: screen.shown, what="it is told")
     ((title, text),) = screen.shown
     assert title == "20 files could not be uploaded"

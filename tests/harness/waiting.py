@@ -21,8 +21,9 @@ def eventually(
 ) -> Value:
     """Return the first true value that `look` gives within `seconds`.
 
-    A failed assertion in `look`, a missing file, or one whose version changes while it is read
-    (ESTALE), counts as not yet.  Raises AssertionError with the last result.
+    A failed assertion in `look`, a missing file, one whose version changes while it is read
+    (ESTALE), or one in /proc of a process or thread that ends meanwhile (ESRCH), counts as not yet.
+    Raises AssertionError with the last result.
 
     Waits between two looks for a tenth of the time so far, or twice as long as the last look took:
     looking then leaves most of the machine to what is waited for.
@@ -40,7 +41,7 @@ def eventually(
         except AssertionError as not_yet:
             last = not_yet
         except OSError as wrong:
-            if wrong.errno not in (errno.ENOENT, errno.ESTALE):
+            if wrong.errno not in (errno.ENOENT, errno.ESTALE, errno.ESRCH):
                 raise
             last = wrong
         now = time.monotonic()

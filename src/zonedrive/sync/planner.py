@@ -382,6 +382,8 @@ def _spelled_alike(
         view, leaves = views[step.ino], step.action in (Action.MOVE, Action.DELETE)
         if view.origin is not None and not view.new and leaves:
             leaving[_with_folded_name(view.origin)].add(step.ino)
+    if not leaving:
+        return {}
     places = {ino: _with_folded_name(views[ino].place) for ino in takers}
     alike = {ino: leaving.get(place, set()) - {ino} for ino, place in places.items()}
     if every or not any(alike.values()):
